@@ -1,0 +1,339 @@
+"""TrialConfig: everything that decides a number and nothing else, with its canonical form and keys."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from fedrela_bench.errors import ConfigError
+
+Json = dict[str, Any]
+
+
+def _whole(value: object) -> object:
+    """Accept 3.0 for 3 but never True for 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not a boolean")
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _real(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not a boolean")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+Real = Annotated[float, BeforeValidator(_real), Field(allow_inf_nan=False)]
+
+
+def _factor(value: object) -> object:
+    """Refuse min/max ratios, which other code bases call by the same name."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1:
+        raise ValueError(f"imbalance_factor is largest/smallest class and at least 1; did you mean {1 / value:g}?")
+    return _real(value)
+
+
+def _tau(value: object) -> object:
+    """Refuse percentages (algorithms C.3, row 5)."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 1:
+        raise ValueError(f"tau is a fraction of the local samples between 0 and 1; did you mean {value / 100:g}?")
+    return _real(value)
+
+
+def _start(value: object) -> object:
+    """Keep integers (rounds) and floats (fractions) apart; 48.0 is the round 48."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        raise ValueError("must be a fraction of the rounds such as 0.8, or a number of completed rounds such as 48")
+    if isinstance(value, float) and value > 1:
+        if not value.is_integer():
+            raise ValueError("above 1 it counts completed rounds and must be whole")
+        return int(value)
+    return value
+
+
+class Section(BaseModel):
+    """A frozen group of fields; unknown names are faults."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class DataConfig(Section):
+    """Which images, how they are thinned, and how they are dealt to clients (algorithms D.1-D.5)."""
+
+    source: str = "digits"
+    """digits, fashion_mnist, cifar10, cifar100, folder:PATH or parquet:PATH."""
+    profile: Literal["lt", "step", "balanced"] = "lt"
+    """lt: exponential; step: majority and minority classes; balanced: as the source is."""
+    imbalance_factor: Annotated[Real, BeforeValidator(_factor), Field(ge=1)] = 100.0
+    """Largest over smallest class count (IF of the long-tailed, IR of the step profile)."""
+    n_max: Annotated[Whole, Field(ge=1)] | None = None
+    """Samples of the largest class; by default the training images per class of a balanced source."""
+    minority: Literal["even", "last"] | tuple[Whole, ...] = "even"
+    """Step profile: the first even class ids, the last ids, or a list of ids."""
+    minority_fraction: Annotated[Real, Field(gt=0, lt=1)] = 0.3
+    """Step profile: share of the classes in the minority; ignored when `minority` is a list."""
+    partition: Literal["dirichlet", "iid"] = "dirichlet"
+    alpha: Annotated[Real, Field(gt=0)] = 0.3
+    """Concentration of the Dirichlet partition; smaller is more skewed."""
+    subset_seed: Annotated[Whole, Field(ge=0)] = 0
+    """Chooses which images are kept; separate from the run's seed, as in the authors' code."""
+    partition_seed: Annotated[Whole, Field(ge=0)] | None = None
+    """Deals the images to clients; by default the run's seed."""
+    min_client_samples: Annotated[Whole, Field(ge=0)] = 0
+    on_small_client: Literal["error", "skip", "pad"] = "error"
+    """What happens to clients below `min_client_samples`."""
+    augment: Literal["auto", "none", "crop_flip"] = "auto"
+    normalize: Literal["auto", "none", "imagenet", "cifar10", "cifar100", "own"] = "auto"
+    """Statistics for normalisation; `own` measures them on the training images."""
+    image_size: Annotated[Whole, Field(ge=4, le=1024)] | None = None
+    """folder and parquet sources: images are resized to this side length."""
+
+
+class FederationConfig(Section):
+    """Who takes part and under which base algorithm."""
+
+    algorithm: str = "fedavg"
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Hyperparameters of the algorithm, such as mu of fedprox; `fedrela-bench algorithms show NAME` lists them."""
+    clients: Annotated[Whole, Field(ge=1)] = 20
+    participation: Annotated[Real, Field(gt=0, le=1)] = 1.0
+    """Fraction of the clients that train in a round: max(1, int(participation * clients))."""
+    rounds: Annotated[Whole, Field(ge=1)] = 50
+
+
+class TrainingConfig(Section):
+    """Local training: SGD with heavy-ball momentum, buffers empty at the start of every round."""
+
+    model: str = "auto"
+    norm: Literal["batch", "group"] = "batch"
+    """Normalisation layers of the ResNets."""
+    local_epochs: Annotated[Whole, Field(ge=1)] = 1
+    batch_size: Annotated[Whole, Field(ge=1)] = 32
+    lr: Annotated[Real, Field(gt=0)] = 0.05
+    momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[Real, Field(ge=0)] = 1e-5
+    shuffle: bool = True
+    short_batch: Literal["join", "keep"] = "join"
+    """With batch norm, a single left-over sample joins the batch before it, or stays a batch of one."""
+    dtype: Literal["float32", "float64"] = "float32"
+    amp: Literal["none", "bf16"] = "none"
+    """bf16: forward and backward in bfloat16 autocast, parameters stay in `dtype`."""
+
+
+AUTHOR_PRESET: Json = {
+    "pick": "drawn",
+    "std_ddof": 0,
+    "sigma_floor": 1e-6,
+    "quantile": "order",
+    "posterior_bn": "batch",
+    "posterior_views": 5,
+    "posterior_augment": True,
+    "posterior_batch": 8,
+    "late_clients": "never",
+    "post_relabel_lr_scale": 0.1,
+}
+
+
+class RelabelConfig(Section):
+    """FedReLa (Algorithm 1, equations 2-8) with every choice of algorithms C.3; tau = 0 is the base algorithm."""
+
+    preset: Literal["paper", "author"] = "paper"
+    """Values for the options below that are not given: the paper's reading or the released code's."""
+    tau: Annotated[Real, BeforeValidator(_tau), Field(ge=0, le=1)] = 0.0
+    """Relabelling budget: threshold at the (1 - tau)-quantile of every class column; 0 switches relabelling off."""
+    start: Annotated[int | float, BeforeValidator(_start)] = 0.8
+    """T: a float up to 1.0 is a fraction of the rounds (1.0: never), an integer a number of completed rounds."""
+    period: Annotated[Whole, Field(ge=0)] = 0
+    """Relabel again every `period` rounds; 0: once."""
+    refresh_from: Literal["original", "current"] = "original"
+    pick: Literal["all", "drawn"] = "all"
+    std_ddof: Literal[0, 1] = 1
+    sigma_floor: Annotated[Real, Field(ge=0)] = 0.0
+    quantile: Literal["linear", "order"] = "linear"
+    threshold_pool: Literal["all", "exclude_own"] = "all"
+    absent_targets: Literal["allow", "forbid"] = "allow"
+    score: Literal["zscore", "none", "minmax"] = "zscore"
+    """none, minmax: the paper's ablations."""
+    constant_threshold: Real | None = None
+    posterior_bn: Literal["eval", "batch"] = "eval"
+    posterior_views: Annotated[Whole, Field(ge=1)] = 1
+    posterior_augment: bool = False
+    posterior_batch: Annotated[Whole, Field(ge=1)] = 200
+    posterior_head: str = "scored"
+    posterior_scale: Annotated[Real, Field(gt=0)] = 1.0
+    """Factor on the logits before the softmax."""
+    late_clients: Literal["first_participation", "never", "all_at_T"] = "first_participation"
+    post_relabel_lr_scale: Annotated[Real, Field(gt=0)] = 1.0
+    """Learning-rate factor from T on. With tau = 0 this is the control arm "drop without relabelling"."""
+    label_stats: Literal["current", "original"] = "current"
+    author_resume: bool = False
+    """Repeat round T-1 with empty client state before relabelling, as the released recipe's resume does."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_preset(cls, values: object) -> object:
+        if isinstance(values, Mapping) and values.get("preset") == "author":
+            return {**AUTHOR_PRESET, **values}
+        return values
+
+    def start_round(self, rounds: int) -> int:
+        """T as a number of completed rounds: round(fraction * rounds) or the number itself."""
+        return self.start if isinstance(self.start, int) else round(self.start * rounds)
+
+    def active(self, rounds: int) -> bool:
+        """Whether this section can change a run of that many rounds at all."""
+        changes = self.tau > 0 or self.post_relabel_lr_scale != 1.0 or self.author_resume
+        return changes and self.start_round(rounds) < rounds
+
+
+class EvaluationConfig(Section):
+    """What is measured, on which images."""
+
+    eval_every: Annotated[Whole, Field(ge=1)] = 1
+    selection: Literal["none", "test_slice", "oracle"] = "none"
+    """none: the whole test set is reported and nothing is selected. test_slice: a fixed class-balanced half of the test
+    set selects (val/*), the other half is reported (test/*). oracle: the reported test set also selects; marked."""
+    shot_split: Literal["train_counts", "fedloge_trunc", "fedloge_trunc_capped"] = "train_counts"
+    early_stop_patience: Annotated[Whole, Field(ge=0)] = 0
+    """Stop after that many evaluations without a better val/overall (test/overall under `oracle`); 0: never."""
+
+    @model_validator(mode="after")
+    def _patience_needs_selection(self) -> Self:
+        if self.early_stop_patience and self.selection == "none":
+            raise ValueError(
+                "early_stop_patience needs images to select on; set evaluation.selection to test_slice (or oracle)"
+            )
+        return self
+
+
+class TrialConfig(Section):
+    """One federated simulation. Frozen; equal configurations have equal canonical JSON."""
+
+    data: DataConfig = Field(default_factory=DataConfig)
+    federation: FederationConfig = Field(default_factory=FederationConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    relabel: RelabelConfig = Field(default_factory=RelabelConfig)
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    seed: Annotated[Whole, Field(ge=0)] = 1
+
+    @property
+    def relabel_round(self) -> int:
+        """T: completed rounds before the first relabelling."""
+        return self.relabel.start_round(self.federation.rounds)
+
+    def base(self) -> TrialConfig:
+        """The same run without relabelling: the trunk that relabelled runs fork from."""
+        return self.model_copy(update={"relabel": RelabelConfig()})
+
+    def replace(self, changes: Mapping[str, Any]) -> TrialConfig:
+        """A copy with dotted fields changed, validated anew, such as ``{"relabel.tau": 0.05}``.
+
+        Raises:
+            ConfigError: every unknown or wrong field in one message.
+        """
+        values = self.model_dump(mode="json")
+        if "relabel.preset" in changes:
+            values["relabel"] = {name: values["relabel"][name] for name in ("tau", "start", "period")}
+        for dotted, value in changes.items():
+            set_dotted(values, dotted, value)
+        return parse(values)
+
+
+def canonical_json(value: object) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: object) -> str:
+    """32 hexadecimal digits of BLAKE2b over the canonical JSON."""
+    return hashlib.blake2b(canonical_json(value).encode(), digest_size=16).hexdigest()
+
+
+def parse(values: Mapping[str, Any]) -> TrialConfig:
+    """Validate nested values.
+
+    Raises:
+        ConfigError: every fault in one message, unknown names with the nearest valid one.
+    """
+    try:
+        return TrialConfig.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(faults_of(error, TrialConfig)) from None
+
+
+def faults_of(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[str]:
+    """One sentence per fault of a pydantic error, with the field's dotted name and its remedy."""
+    faults: dict[str, str] = {}
+    for item in error.errors():
+        location = [str(part) for part in item["loc"] if not str(part).startswith(("function-", "literal[", "tuple["))]
+        names = [part for part in location if part not in ("constrained-int", "constrained-float", "nullable", "int")]
+        dotted = prefix + ".".join(names)
+        text = _fault_text(dotted, item["type"], item["msg"], item.get("input"), _known_names(model, names[:-1]))
+        faults[dotted] = f"{faults[dotted]}, or {item['msg']}" if dotted in faults else text
+    return list(faults.values())
+
+
+def _fault_text(dotted: str, kind: str, message: str, given: object, known: list[str]) -> str:
+    if kind == "extra_forbidden":
+        return unknown_name("field", dotted, dotted.rsplit(".", 1)[-1], known)
+    reason = message.removeprefix("Value error, ")
+    return f"{dotted or 'configuration'} = {given!r}: {reason}" if dotted else reason
+
+
+def unknown_name(kind: str, shown: str, name: str, known: Iterable[str]) -> str:
+    """The message for a name that does not exist, with the nearest valid ones."""
+    choices = sorted(known)
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"valid: {', '.join(choices)}"
+    return f"unknown {kind} {shown}; {hint}"
+
+
+def _known_names(model: type[BaseModel], path: list[str]) -> list[str]:
+    current: type[BaseModel] = model
+    for name in path:
+        field = current.model_fields.get(name)
+        if field is None or not isinstance(field.annotation, type) or not issubclass(field.annotation, BaseModel):
+            return []
+        current = field.annotation
+    return list(current.model_fields)
+
+
+def field_names(model: type[BaseModel] = TrialConfig, prefix: str = "") -> list[str]:
+    """All dotted names of the configuration, such as ``training.lr``."""
+    names: list[str] = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            names += field_names(kind, f"{prefix}{name}.")
+        else:
+            names.append(prefix + name)
+    return names
+
+
+def set_dotted(values: Json, dotted: str, value: object) -> None:
+    """Set ``values["a"]["b"]`` for ``"a.b"``, creating the levels between."""
+    *parents, last = dotted.split(".")
+    for name in parents:
+        child = values.get(name)
+        if not isinstance(child, dict):
+            child = {}
+            values[name] = child
+        values = child
+    values[last] = value
+
+
+def deep_merge(*layers: Mapping[str, Any]) -> Json:
+    """Later layers win; mappings are merged, everything else is replaced."""
+    merged: Json = {}
+    for layer in layers:
+        for name, value in layer.items():
+            both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+            merged[name] = deep_merge(merged[name], value) if both else value
+    return merged
