@@ -1,0 +1,145 @@
+"""When each client relabels, and what its labels become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedrela_bench.algorithms.base import Algorithm, LocalContext
+from fedrela_bench.config import RelabelConfig, TrialConfig
+from fedrela_bench.relabel import RelabelOptions, reallocate
+from fedrela_bench.rng import generator
+from fedrela_bench.simulation.flat import FlatModel
+from fedrela_bench.simulation.posterior import client_posterior
+
+
+def relabel_options(config: RelabelConfig) -> RelabelOptions:
+    """The re-allocation's own options out of the relabel section."""
+    return RelabelOptions(
+        pick=config.pick,
+        std_ddof=config.std_ddof,
+        sigma_floor=config.sigma_floor,
+        quantile=config.quantile,
+        threshold_pool=config.threshold_pool,
+        absent_targets=config.absent_targets,
+        score=config.score,
+        constant_threshold=config.constant_threshold,
+    )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a re-allocation leaned on."""
+
+    posterior: Tensor
+    """(n_k, C)."""
+    rho: Tensor
+    """(n_k, C) relabelling probabilities, FedReLa eq. (8)."""
+
+
+class RelabelLog:
+    """Collects, over clients, the samples whose label is not the dataset's."""
+
+    def __init__(self) -> None:
+        names = ("position", "client", "original", "label", "posterior", "rho")
+        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in names}
+
+    def add(self, client: int, rows: Tensor, original: Tensor, new: Tensor, decision: Decision) -> None:
+        """One client's outcome; `rows` are its positions in the training set."""
+        changed = torch.nonzero(new != original).flatten()
+        target = new[changed]
+        values = {
+            "position": rows[changed],
+            "client": torch.full_like(changed, client),
+            "original": original[changed],
+            "label": target,
+            "posterior": decision.posterior[changed, target],
+            "rho": decision.rho[changed, target],
+        }
+        for name, value in values.items():
+            self._columns[name].append(value.cpu().numpy())
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """One row per sample: position, client, original, label, posterior and rho of the new label."""
+        return {name: np.concatenate(parts) for name, parts in self._columns.items()}
+
+
+class RelabelSchedule:
+    """Which clients relabel in a round (FedReLa, Algorithm 1, and its periodic variant).
+
+    Args:
+        config: the trial; tau = 0 or T at or after the last round means never.
+    """
+
+    def __init__(self, config: TrialConfig) -> None:
+        self.options = config.relabel
+        self.start = config.relabel_round
+        self.on = config.relabel.tau > 0 and self.start < config.federation.rounds
+
+    def due(
+        self, index: int, participants: Sequence[int], everyone: Sequence[int], done: Mapping[int, int]
+    ) -> list[int]:
+        """The clients that relabel before training in round `index` (from 0).
+
+        Args:
+            index: the round.
+            participants: clients that train in it.
+            everyone: all clients with data.
+            done: last refresh of each client that has relabelled.
+        """
+        if not self.on or index < self.start:
+            return []
+        period, since = self.options.period, index - self.start
+        at_refresh = since % period == 0 if period else since == 0
+        if self.options.late_clients == "all_at_T":
+            return list(everyone) if at_refresh else []
+        if self.options.late_clients == "never":
+            return list(participants) if at_refresh else []
+        refresh = self.refresh_index(index)
+        return [client for client in participants if done.get(client, -1) < refresh]
+
+    def refresh_index(self, index: int) -> int:
+        """Which refresh round `index` belongs to: 0 from T on, 1 from T + period on, ..."""
+        return (index - self.start) // self.options.period if self.options.period else 0
+
+
+def relabel_client(
+    model: FlatModel,
+    algorithm: Algorithm,
+    context: LocalContext,
+    config: TrialConfig,
+    original: Tensor,
+    refresh: int,
+) -> tuple[Tensor, Decision]:
+    """New labels (n_k,) of one client.
+
+    Args:
+        model: at the global model.
+        algorithm: supplies the posterior logits.
+        context: the client; `context.labels` are the labels in force.
+        config: the trial.
+        original: (n_k,) labels of the dataset.
+        refresh: 0 at T, then 1, 2, ...; keys the uniforms together with seed and client.
+    """
+    options = config.relabel
+    posterior = client_posterior(model, algorithm, context, config, refresh)
+    before = original if options.refresh_from == "original" else context.labels
+    uniforms = generator(config.seed, "relabel", context.client, refresh).random(tuple(posterior.shape))
+    new, rho = _reallocate(posterior, before, options, uniforms)
+    return new, Decision(posterior, rho)
+
+
+def _reallocate(
+    posterior: Tensor, labels: Tensor, options: RelabelConfig, uniforms: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    settings = relabel_options(options)
+    if posterior.device.type == "cpu":
+        result = reallocate(posterior.numpy(), labels.numpy(), options.tau, uniforms, settings)
+        return torch.from_numpy(result.labels), torch.from_numpy(result.rho)
+    draws = torch.from_numpy(uniforms).to(posterior.device)
+    on_device = reallocate(posterior, labels, options.tau, draws, settings)
+    return on_device.labels, on_device.rho

@@ -1,0 +1,110 @@
+"""From a configuration and a dataset to the resident pieces of a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedrela_bench.algorithms import Algorithm, Server, build_algorithm
+from fedrela_bench.config import TrialConfig, unknown_name
+from fedrela_bench.data.federated import FederatedDataset
+from fedrela_bench.data.transforms import Pipeline
+from fedrela_bench.errors import ConfigError
+from fedrela_bench.models import Net, build_backbone, materialize
+from fedrela_bench.rng import generator
+from fedrela_bench.simulation.flat import FlatModel
+from fedrela_bench.simulation.metrics import Groups, shot_groups, step_groups
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Data on the device."""
+
+    images: Tensor
+    """(n, H, W, C) uint8 training images in position order."""
+    original: Tensor
+    """(n,) labels of the dataset."""
+    test_images: Tensor
+    test_labels: np.ndarray
+    slices: dict[Literal["test", "val"], np.ndarray]
+    """Test rows that are reported and, where a slice selects, those that select."""
+    rows: tuple[Tensor, ...]
+    """Per client, positions into `images`."""
+    pipeline: Pipeline
+    groups: Groups
+
+
+def make_resident(config: TrialConfig, dataset: FederatedDataset, device: torch.device) -> Resident:
+    """Copy the kept images to the device, once.
+
+    Raises:
+        ConfigError: the dataset was split for another number of clients.
+    """
+    if len(dataset.clients) != config.federation.clients:
+        raise ConfigError(
+            f"the dataset is split for {len(dataset.clients)} clients but federation.clients = "
+            f"{config.federation.clients}; load the dataset with the same configuration"
+        )
+    pipeline = Pipeline(dataset.normalization, dataset.augment, DTYPES[config.training.dtype])
+    return Resident(
+        images=torch.from_numpy(np.ascontiguousarray(dataset.train_images[dataset.subset])).to(device),
+        original=torch.from_numpy(dataset.labels.astype(np.int64)).to(device),
+        test_images=torch.from_numpy(np.array(dataset.test_images)).to(device),
+        test_labels=dataset.test_labels.astype(np.int64),
+        slices=evaluation_slices(config, dataset),
+        rows=tuple(torch.from_numpy(rows.astype(np.int64)).to(device) for rows in dataset.clients),
+        pipeline=pipeline,
+        groups=class_groups(config, dataset),
+    )
+
+
+def evaluation_slices(config: TrialConfig, dataset: FederatedDataset) -> dict[Literal["test", "val"], np.ndarray]:
+    """Rows of the test set that are reported, and with `selection: test_slice` the disjoint ones that select."""
+    if config.evaluation.selection == "test_slice":
+        selection, report = dataset.test_slices()
+        return {"test": report, "val": selection}
+    return {"test": np.arange(len(dataset.test_labels))}
+
+
+def class_groups(config: TrialConfig, dataset: FederatedDataset) -> Groups:
+    """Majority/minority for the step profile, head/medium/tail otherwise."""
+    if dataset.minority:
+        return step_groups(dataset.minority, dataset.num_classes)
+    rule = config.evaluation.shot_split
+    return shot_groups(dataset.class_counts if rule == "train_counts" else dataset.client_counts, rule)
+
+
+def make_model(
+    config: TrialConfig, dataset: FederatedDataset, device: torch.device
+) -> tuple[FlatModel, Algorithm, Server]:
+    """Network, algorithm and server before the first round.
+
+    Raises:
+        ConfigError: unknown model or algorithm, wrong options, or a posterior head the algorithm does not have.
+    """
+    algorithm = build_algorithm(config.federation.algorithm, config.federation.options, dataset.num_classes)
+    head = config.relabel.posterior_head
+    if head not in algorithm.posterior_heads:
+        name = f"relabel.posterior_head = {head!r} of {algorithm.name}"
+        raise ConfigError(unknown_name("head", name, head, algorithm.posterior_heads))
+    with torch.device("meta"):
+        backbone = build_backbone(config.training.model, dataset.input_shape, config.training.norm)
+        net = Net(backbone, algorithm.make_head(backbone.feature_dim))
+    materialize(net, generator(config.seed, "init"), device, DTYPES[config.training.dtype])
+    model = FlatModel(net, algorithm.scope)
+    server = Server(
+        params=model.params.clone(),
+        buffers=model.buffers.clone(),
+        state={},
+        client_sizes=np.array([len(rows) for rows in dataset.clients]),
+        num_classes=dataset.num_classes,
+        seed=config.seed,
+    )
+    server.state = algorithm.initial_server_state(server)
+    return model, algorithm, server

@@ -1,0 +1,116 @@
+"""Everything a simulation needs to go on, as one value and as one file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedrela_bench.config import TrialConfig, digest
+from fedrela_bench.errors import StoreError
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """State after `round` completed rounds; tensors are copies on the CPU."""
+
+    version: str
+    base_key: str
+    """Names the run without its relabelling; a snapshot restores only into the same one."""
+    relabel: dict[str, Any] | None
+    """The relabel section once it has had any effect, else None: then every relabel setting can fork from here."""
+    round: int
+    status: str
+    params: Tensor
+    buffers: Tensor
+    counters: list[Tensor]
+    server_state: dict[str, Tensor]
+    client_states: dict[int, dict[str, Tensor]]
+    private: dict[int, dict[str, Tensor]]
+    labels: Tensor
+    """(n,) labels in force."""
+    refreshes: dict[int, int]
+    """Last relabel refresh that each client did."""
+    best: tuple[float, int]
+    """Best selection value so far and evaluations since, for early stopping."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        tensors = [self.params, self.buffers, self.labels, *self.counters, *self.server_state.values()]
+        for states in (*self.client_states.values(), *self.private.values()):
+            tensors += states.values()
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def base_key(config: TrialConfig, data_digest: str) -> str:
+    """A name for the training run without relabelling: whatever decides its bits, and nothing else."""
+    parts = {name: getattr(config, name).model_dump(mode="json") for name in ("federation", "training")}
+    return digest({**parts, "seed": config.seed, "data": data_digest})
+
+
+def save_snapshot(path: Path, snapshot: Snapshot) -> None:
+    """Write atomically: temporary name, fsync, rename; a digest file beside it is renamed into place last.
+
+    Raises:
+        StoreError: the file cannot be written (full disk, permissions); nothing half-written stays under `path`.
+    """
+    buffer = io.BytesIO()
+    torch.save(asdict(snapshot), buffer)
+    data = buffer.getvalue()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _digest_path(path).unlink(missing_ok=True)
+        write_atomically(path, data)
+        write_atomically(_digest_path(path), _digest(data).encode())
+    except OSError as error:
+        raise StoreError(
+            f"cannot write snapshot {path}: {error.strerror or error}; free space or choose --out"
+        ) from error
+
+
+def load_snapshot(path: Path) -> Snapshot:
+    """Read a snapshot and check it against its digest.
+
+    Raises:
+        StoreError: missing, damaged or written by another version.
+    """
+    try:
+        data = path.read_bytes()
+        expected = _digest_path(path).read_text().strip()
+    except OSError as error:
+        raise StoreError(f"cannot read snapshot {path}: {error.strerror or error}") from error
+    if _digest(data) != expected:
+        raise StoreError(f"snapshot {path} is damaged (its digest does not match); delete it to compute it again")
+    try:
+        return Snapshot(**torch.load(io.BytesIO(data), weights_only=True))
+    except (TypeError, RuntimeError, pickle.UnpicklingError) as error:
+        raise StoreError(f"snapshot {path} was written by another version; delete it to compute it again") from error
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that readers see the old content or the new, never a part; fsync before the rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _digest_path(path: Path) -> Path:
+    return path.with_name(path.name + ".blake2b")
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -1,0 +1,145 @@
+"""Local training. `LocalSolver.train` is the one interface between the loop and how clients are stepped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedrela_bench.algorithms.base import Algorithm, Batch, LocalContext
+from fedrela_bench.config import TrainingConfig
+from fedrela_bench.simulation.batches import batch_bounds
+from fedrela_bench.simulation.flat import FlatModel
+
+CHUNK_BYTES = 4 << 20
+"""Inputs prepared at once; larger pieces fall out of the cache, smaller ones cost calls."""
+
+
+@dataclass(frozen=True)
+class LocalResult:
+    """What one client's training yields besides the live parameters."""
+
+    steps: int
+    loss_sum: Tensor
+    """Scalar: batch losses times batch sizes, summed over steps."""
+    samples_seen: int
+
+
+class LocalSolver:
+    """Steps one client at a time on the resident model.
+
+    Args:
+        model: the resident flat model.
+        algorithm: supplies loss and gradient terms.
+        training: local hyperparameters.
+    """
+
+    def __init__(self, model: FlatModel, algorithm: Algorithm, training: TrainingConfig) -> None:
+        self.model = model
+        self.algorithm = algorithm
+        self.training = training
+        self.batch_norm = model.has_batch_norm
+        self.adjusts = algorithm.adjusts_gradient()
+        self.optimizer = torch.optim.SGD(
+            model.parameters(),
+            lr=training.lr,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+            fused=True,
+        )
+
+    def train(self, context: LocalContext) -> LocalResult:
+        """Run the client's local epochs from the model's live values, in place.
+
+        Momentum starts empty. Shuffling and augmentation are keyed by (seed, purpose, round, client).
+        """
+        self._start(context)
+        loss_sum = torch.zeros((), device=self.model.params.device, dtype=torch.float64)
+        steps = seen = 0
+        for batch in self._batches(context):
+            loss_sum += self._step(batch, context) * len(batch)
+            steps += 1
+            seen += len(batch)
+        return LocalResult(steps, loss_sum, seen)
+
+    def _start(self, context: LocalContext) -> None:
+        self.optimizer.state.clear()
+        self.optimizer.param_groups[0]["lr"] = context.lr
+        self.model.net.train()
+        if self.batch_norm and context.samples == 1 and self.training.short_batch == "join":
+            _batch_norm_eval(self.model.net)
+        self.algorithm.prepare(self.model.net, context)
+
+    def _step(self, batch: Batch, context: LocalContext) -> Tensor:
+        gradient = self.model.flat_gradient().zero_() if self.adjusts else None
+        if gradient is None:
+            self.optimizer.zero_grad(set_to_none=True)
+        with self._autocast():
+            loss = self.algorithm.loss(self.model.net, batch, context)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if gradient is not None:
+            with torch.no_grad():
+                self.algorithm.adjust_gradient(gradient, self.model.params, context)
+        self.optimizer.step()
+        return loss.detach()
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.training.amp == "none":
+            return nullcontext()
+        return torch.autocast(self.model.params.device.type, dtype=torch.bfloat16)
+
+    def _batches(self, context: LocalContext) -> Iterator[Batch]:
+        shuffle, augment = context.generator("shuffle"), context.generator("augment")
+        device = context.images.device
+        for _ in range(context.local_epochs):
+            order = self._order(context, shuffle)
+            draws = torch.from_numpy(self.algorithm.draw(context, augment, len(order))).to(device)
+            rows = torch.from_numpy(order).to(device)
+            bounds = batch_bounds(len(order), context.batch_size, self.training.short_batch, self.batch_norm)
+            for group in _groups(bounds, _per_chunk(context.images)):
+                yield from self._cut(context, rows, draws, group)
+
+    def _order(self, context: LocalContext, rng: np.random.Generator) -> np.ndarray:
+        return self.algorithm.epoch_rows(context, rng) if self.training.shuffle else np.arange(context.samples)
+
+    def _cut(
+        self, context: LocalContext, rows: Tensor, draws: Tensor, bounds: list[tuple[int, int]]
+    ) -> Iterator[Batch]:
+        first, last = bounds[0][0], bounds[-1][1]
+        part = rows[first:last]
+        inputs = self.algorithm.inputs(context, context.images[part], draws[first:last])
+        labels = context.labels[part]
+        for start, stop in bounds:
+            span = slice(start - first, stop - first)
+            yield Batch(_slice(inputs, span), labels[span], part[span])
+
+
+def _slice(inputs: Any, span: slice) -> Any:
+    return tuple(part[span] for part in inputs) if isinstance(inputs, tuple) else inputs[span]
+
+
+def _per_chunk(images: Tensor) -> int:
+    bytes_each = max(1, images[0].numel() * 4) if len(images) else 1
+    return max(1, CHUNK_BYTES // bytes_each)
+
+
+def _groups(bounds: list[tuple[int, int]], samples: int) -> Iterator[list[tuple[int, int]]]:
+    group: list[tuple[int, int]] = []
+    for bound in bounds:
+        if group and bound[1] - group[0][0] > samples:
+            yield group
+            group = []
+        group.append(bound)
+    if group:
+        yield group
+
+
+def _batch_norm_eval(net: nn.Module) -> None:
+    for module in net.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.eval()
