@@ -1,0 +1,117 @@
+"""FederatedDataset: images, labels and who holds them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedrela_bench.rng import generator
+
+CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class FederatedDataset:
+    """A training set dealt to clients, and a test set that the server holds.
+
+    Relabelling makes a new label vector, never a new dataset.
+    """
+
+    name: str
+    """Short name such as cifar100_lt; holds no path and is part of no key."""
+    train_images: np.ndarray
+    """(N_source, H, W, C) uint8, memory-mapped where a cache exists, C in {1, 3}."""
+    subset: np.ndarray
+    """(n,) int64 rows of `train_images` that the profile keeps, ordered by class, ascending inside a class."""
+    labels: np.ndarray
+    """(n,) int64 original labels of the subset; a position is an index into `subset` and `labels`."""
+    clients: tuple[np.ndarray, ...]
+    """Per client its sorted positions; may be empty."""
+    test_images: np.ndarray
+    """(M, H, W, C) uint8."""
+    test_labels: np.ndarray
+    """(M,) int64."""
+    class_names: tuple[str, ...]
+    normalization: tuple[tuple[float, ...], tuple[float, ...]] | None
+    """Mean and standard deviation per channel in units of [0, 1]; None: scale to [0, 1] only."""
+    augment: Literal["none", "crop_flip"]
+    minority: tuple[int, ...]
+    """Minority classes of the step profile, else ()."""
+    notes: tuple[str, ...]
+    """What a user must know: empty, skipped or padded clients, where images were found, a cache that failed."""
+    digest: str
+    """BLAKE2b of everything here that decides a number; see `digest_of`."""
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return len(self.class_names)
+
+    @property
+    def class_counts(self) -> np.ndarray:
+        """(C,) int64 training images per class."""
+        return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
+
+    @property
+    def client_counts(self) -> np.ndarray:
+        """(K, C) int64 training images per client and class."""
+        rows = [np.bincount(self.labels[part], minlength=self.num_classes) for part in self.clients]
+        return np.array(rows, dtype=np.int64).reshape(len(self.clients), self.num_classes)
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of one image."""
+        _, height, width, channels = self.train_images.shape
+        return channels, height, width
+
+    def test_slices(self) -> tuple[np.ndarray, np.ndarray]:
+        """Fixed class-balanced halves of the test set: sorted indices (selection, report).
+
+        They do not depend on any seed of a configuration. A class with an odd number of images gives the odd one to the
+        report; the halves are disjoint and cover the test set.
+        """
+        chosen = np.zeros(len(self.test_labels), dtype=bool)
+        for c in range(self.num_classes):
+            rows = np.flatnonzero(self.test_labels == c)
+            order = generator(0, "test-slice", c).permutation(len(rows))
+            chosen[rows[order[: len(rows) // 2]]] = True
+        return np.flatnonzero(chosen), np.flatnonzero(~chosen)
+
+
+def digest_of(
+    train_images: np.ndarray,
+    subset: np.ndarray,
+    labels: np.ndarray,
+    clients: tuple[np.ndarray, ...],
+    test_images: np.ndarray,
+    test_labels: np.ndarray,
+    facts: dict[str, object],
+) -> str:
+    """32 hexadecimal digits over kept images in order, labels, clients, test set and `facts`.
+
+    Rows of the source do not count, only the pixels they hold: the same images from another file layout in the same
+    order have the same digest.
+
+    Args:
+        train_images: (N_source, H, W, C) uint8.
+        subset: (n,) kept rows.
+        labels: (n,) int.
+        clients: sorted positions per client.
+        test_images: (M, H, W, C) uint8.
+        test_labels: (M,) int.
+        facts: class names, normalisation, augmentation and whatever else decides numbers; JSON.
+    """
+    state = hashlib.blake2b(digest_size=16)
+    shape = [list(train_images.shape[1:]), len(subset), list(test_images.shape), [len(part) for part in clients]]
+    state.update(json.dumps([shape, facts], sort_keys=True).encode())
+    for integers in (labels, *clients, test_labels):
+        state.update(np.ascontiguousarray(integers, dtype="<i8").tobytes())
+    for start in range(0, len(subset), CHUNK):
+        state.update(np.ascontiguousarray(train_images[subset[start : start + CHUNK]]).data)
+    for start in range(0, len(test_images), CHUNK):
+        state.update(np.ascontiguousarray(test_images[start : start + CHUNK]).data)
+    return state.hexdigest()

@@ -1,0 +1,178 @@
+"""Parquet files with encoded images and integer labels, as public dataset hubs store them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedrela_bench.data.sources.decode import Decoder, Item, squeeze_grey
+from fedrela_bench.data.sources.raw import RawData
+from fedrela_bench.errors import DataError
+
+SPLITS = ("train", "test")
+PREFERRED_LABELS = ("label", "fine_label")
+PREFERRED_IMAGES = ("image", "img")
+BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names found by kind, and the class names of the label column if the schema's metadata hold them."""
+
+    image: str
+    label: str
+    class_names: tuple[str, ...] | None
+
+
+def find_splits(folder: Path) -> dict[str, list[Path]]:
+    """train*.parquet and test*.parquet directly in a folder; a split without files is absent."""
+    found = {split: sorted(folder.glob(f"{split}*.parquet")) for split in SPLITS}
+    return {split: files for split, files in found.items() if files}
+
+
+def resolve_path(text: str) -> dict[str, list[Path]]:
+    """The files of ``parquet:PATH``: a folder (or its ``data`` folder), a glob pattern, or files separated by commas.
+
+    Raises:
+        DataError: nothing there, or no file of one split.
+    """
+    path = Path(text).expanduser()
+    if path.is_dir():
+        splits = find_splits(path) or find_splits(path / "data")
+    else:
+        files = [file for name in text.split(",") if name.strip() for file in _expand(Path(name.strip()).expanduser())]
+        absent = [str(file.absolute()) for file in files if not file.is_file()]
+        if absent:
+            raise DataError(
+                f"parquet: nothing at {', '.join(absent)}; give a folder with train*.parquet, test*.parquet"
+            )
+        splits = {split: [file for file in files if file.name.startswith(split)] for split in SPLITS}
+    missing = [f"{split}*.parquet" for split in SPLITS if not splits.get(split)]
+    if missing:
+        raise DataError(f"parquet: no {' and no '.join(missing)} in {path.absolute()}; both splits are needed")
+    return splits
+
+
+def find_columns(file: Path) -> Columns:
+    """Find the image and the label column of a file.
+
+    Images are a struct with a binary field `bytes`, or a binary column. Labels are an integer column; of several,
+    those that the metadata call class labels, then `label`, then `fine_label`.
+
+    Raises:
+        DataError: none, or several of equal right; the candidates are named.
+    """
+    schema = _open(file).schema_arrow
+    features = _features(schema)
+    images = [entry.name for entry in schema if _is_image(entry.type)]
+    integers = [entry.name for entry in schema if pa.types.is_integer(entry.type)]
+    classes = [name for name in integers if features.get(name, {}).get("_type") == "ClassLabel"]
+    image = _choose(images, PREFERRED_IMAGES, file, "image (bytes) column")
+    label = _choose(classes or integers, PREFERRED_LABELS, file, "integer label column")
+    names = features.get(label, {}).get("names")
+    return Columns(image, label, tuple(str(name) for name in names) if isinstance(names, list) else None)
+
+
+def count_classes(splits: Mapping[str, Sequence[Path]]) -> int:
+    """Classes by the metadata, otherwise the highest label + 1; cheap, decodes no image."""
+    columns = find_columns(splits["train"][0])
+    if columns.class_names is not None:
+        return len(columns.class_names)
+    return max(int(_labels(splits[split], columns.label).max(initial=-1)) for split in SPLITS) + 1
+
+
+def read_parquet(splits: Mapping[str, Sequence[Path]], image_size: int | None) -> RawData:
+    """Decode both splits.
+
+    Raises:
+        DataError: damaged files, missing columns, labels or images, images of different sizes.
+    """
+    columns = find_columns(splits["train"][0])
+    labels = {split: _labels(splits[split], columns.label) for split in SPLITS}
+    decoder = Decoder(image_size)
+    images = {split: decoder.decode(_items(splits[split], columns.image), len(labels[split])) for split in SPLITS}
+    train, test = (squeeze_grey(images[split], decoder.colour) for split in SPLITS)
+    classes = max(int(values.max(initial=-1)) for values in labels.values()) + 1
+    names = columns.class_names or tuple(str(c) for c in range(classes))
+    return RawData(train, labels["train"], test, labels["test"], names)
+
+
+def _expand(pattern: Path) -> list[Path]:
+    return sorted(pattern.parent.glob(pattern.name)) or [pattern]
+
+
+def _open(file: Path) -> Any:
+    try:
+        return pq.ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file} is not a readable parquet file ({error}); replace it") from error
+
+
+def _is_image(kind: Any) -> bool:
+    if pa.types.is_struct(kind):
+        return any(kind.field(i).name == "bytes" and _is_binary(kind.field(i).type) for i in range(kind.num_fields))
+    return _is_binary(kind)
+
+
+def _is_binary(kind: Any) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _features(schema: Any) -> dict[str, dict[str, Any]]:
+    text = (schema.metadata or {}).get(b"huggingface")
+    try:
+        features = json.loads(text)["info"]["features"] if text else {}
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return {name: kind for name, kind in features.items() if isinstance(kind, dict)}
+
+
+def _choose(candidates: list[str], preferred: Sequence[str], file: Path, kind: str) -> str:
+    if len(candidates) == 1:
+        return candidates[0]
+    for name in preferred:
+        if name in candidates:
+            return name
+    if not candidates:
+        raise DataError(f"{file} has no {kind}; add one")
+    raise DataError(
+        f"{file} has several columns that could be the {kind}: {', '.join(candidates)}; "
+        f"name the right one {preferred[0]!r}"
+    )
+
+
+def _labels(files: Sequence[Path], column: str) -> np.ndarray:
+    parts = []
+    for file in files:
+        try:
+            values = _open(file).read(columns=[column]).column(column)
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise DataError(f"{file}: column {column} cannot be read ({error}); replace the file") from error
+        if values.null_count:
+            row = int(np.flatnonzero(values.is_null().to_numpy())[0])
+            raise DataError(f"{file} row {row} has no {column}; remove the row or give it a label")
+        parts.append(values.to_numpy().astype(np.int64))
+    return np.concatenate(parts)
+
+
+def _items(files: Sequence[Path], column: str) -> Iterator[Item]:
+    for file in files:
+        row = 0
+        try:
+            for batch in _open(file).iter_batches(batch_size=BATCH, columns=[column]):
+                values = batch.column(column)
+                values = values.field("bytes") if pa.types.is_struct(values.type) else values
+                for payload in values.to_pylist():
+                    if payload is None:
+                        raise DataError(f"{file} row {row} holds no image bytes; remove the row or add its image")
+                    yield f"{file} row {row}", payload
+                    row += 1
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise DataError(f"{file} cannot be read from row {row} on ({error}); replace the file") from error
