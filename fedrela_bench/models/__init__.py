@@ -1,0 +1,121 @@
+"""Backbones by name, and heads.
+
+    backbone = build_backbone("lenet", (1, 28, 28), norm="batch")      # on the meta device: no memory, nothing drawn
+    net = Net(backbone, nn.Linear(backbone.feature_dim, 10, device="meta"))
+    materialize(net, generator(seed, "init"), device="cpu", dtype=torch.float32)
+
+A model of one's own is a function with the decorator `register_model`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from fedrela_bench.errors import ConfigError
+from fedrela_bench.models.base import Backbone, Net, Outputs, materialize
+from fedrela_bench.models.heads import (
+    CosineETFHead,
+    DotRegressionETFHead,
+    dot_regression_loss,
+    etf_lengths,
+    simplex_etf,
+)
+from fedrela_bench.models.resnet import DEPTHS, build_resnet
+from fedrela_bench.models.small import PLANS, build_small
+
+__all__ = [
+    "MODEL_NAMES",
+    "Backbone",
+    "CosineETFHead",
+    "DotRegressionETFHead",
+    "Net",
+    "Outputs",
+    "build_backbone",
+    "default_model",
+    "dot_regression_loss",
+    "etf_lengths",
+    "materialize",
+    "model_names",
+    "register_model",
+    "simplex_etf",
+]
+
+Shape = tuple[int, int, int]
+Builder = Callable[[Shape, str], Backbone]
+
+_BUILDERS: dict[str, Builder] = {}
+
+
+def register_model(name: str) -> Callable[[Builder], Builder]:
+    """Decorator: make ``build(input_shape, norm) -> Backbone`` available as ``training.model = name``.
+
+    Raises:
+        ConfigError: the name is taken.
+    """
+
+    def add(build: Builder) -> Builder:
+        if name in _BUILDERS:
+            raise ConfigError(f"a model named {name} is registered already; choose another name")
+        _BUILDERS[name] = build
+        return build
+
+    return add
+
+
+def _register_shipped() -> None:
+    for name in PLANS:
+        register_model(name)(partial(build_small, name))
+    for name in DEPTHS:
+        register_model(name)(partial(build_resnet, name))
+
+
+_register_shipped()
+
+MODEL_NAMES: tuple[str, ...] = tuple(_BUILDERS)
+"""The models that come with the package."""
+
+
+def model_names() -> tuple[str, ...]:
+    """All models by name, registered ones included."""
+    return tuple(_BUILDERS)
+
+
+def build_backbone(name: str, input_shape: Shape, norm: str = "batch") -> Backbone:
+    """A backbone on the meta device; `materialize` gives it memory and values.
+
+    Args:
+        name: one of `model_names()`.
+        input_shape: (channels, height, width) of the images.
+        norm: ``batch`` or ``group``; used by the ResNets.
+
+    Raises:
+        ConfigError: unknown name, or images too small for the model.
+    """
+    if name not in _BUILDERS:
+        near = difflib.get_close_matches(name, _BUILDERS, n=1, cutoff=0.5)
+        raise ConfigError(
+            f"unknown model {name}; " + (f"did you mean {near[0]}?" if near else f"valid: {', '.join(_BUILDERS)}")
+        )
+    with torch.device("meta"):
+        return _BUILDERS[name](input_shape, norm)
+
+
+def default_model(source: str, input_shape: Shape, profile: str) -> str:
+    """The model of the published setting of a dataset, or one that suits the size of the images.
+
+    Args:
+        source: such as ``cifar100`` or ``folder:PATH``.
+        input_shape: (channels, height, width).
+        profile: ``lt``, ``step`` or ``balanced``.
+    """
+    side = min(input_shape[1:])
+    if side < 16:
+        return "digits"
+    if source == "cifar100":
+        return "resnet34"
+    small = source == "fashion_mnist" or profile == "step" or side < 32
+    return "cnn" if small else "resnet18"
