@@ -183,6 +183,12 @@ class RelabelConfig(Section):
             return {**AUTHOR_PRESET, **values}
         return values
 
+    @model_validator(mode="after")
+    def _threshold_needs_scores(self) -> Self:
+        if self.score == "none" and self.constant_threshold is not None:
+            raise ValueError("constant_threshold has no effect with score = none; drop one of the two")
+        return self
+
     def start_round(self, rounds: int) -> int:
         """T as a number of completed rounds: round(fraction * rounds) or the number itself."""
         return self.start if isinstance(self.start, int) else round(self.start * rounds)

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fedrela_bench"
-LIGHT = {"errors", "rng", "config"}
+LIGHT = {"errors", "rng", "config", "yaml_io"}
 OURS: dict[str, set[str]] = {
     "errors": set(),
     "rng": set(),
     "config": {"errors"},
     "yaml_io": {"errors"},
-    "defaults": {"config", "errors", "yaml_io", "recipes", "data"},
+    "defaults": {"config", "errors", "yaml_io", "recipes", "data", "models", "algorithms", "relabel"},
     "relabel": {"errors", "relabel"},
     "data": LIGHT | {"data"},
     "models": LIGHT | {"models"},
     "algorithms": LIGHT | {"data", "models", "relabel", "algorithms"},
     "simulation": LIGHT | {"data", "models", "relabel", "algorithms", "simulation"},
-    "study": LIGHT | {"data", "simulation", "tracking", "study", "yaml_io"},
+    "study": LIGHT | {"data", "simulation", "tracking", "study"},
     "tracking": LIGHT | {"tracking"},
-    "reporting": LIGHT | {"reporting", "yaml_io"},
+    "reporting": LIGHT | {"reporting"},
 }
 HEAVY = {"torch", "ray", "optuna", "mlflow", "yaml", "pandas", "matplotlib", "sklearn"}
 FOREIGN: dict[str, set[str]] = {

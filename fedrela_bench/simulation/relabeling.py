@@ -10,25 +10,11 @@ import torch
 from torch import Tensor
 
 from fedrela_bench.algorithms.base import Algorithm, LocalContext
-from fedrela_bench.config import RelabelConfig, TrialConfig
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.relabel import RelabelOptions, reallocate
 from fedrela_bench.rng import generator
 from fedrela_bench.simulation.flat import FlatModel
 from fedrela_bench.simulation.posterior import client_posterior
-
-
-def relabel_options(config: RelabelConfig) -> RelabelOptions:
-    """The re-allocation's own options out of the relabel section."""
-    return RelabelOptions(
-        pick=config.pick,
-        std_ddof=config.std_ddof,
-        sigma_floor=config.sigma_floor,
-        quantile=config.quantile,
-        threshold_pool=config.threshold_pool,
-        absent_targets=config.absent_targets,
-        score=config.score,
-        constant_threshold=config.constant_threshold,
-    )
 
 
 @dataclass(frozen=True)
@@ -37,8 +23,8 @@ class Decision:
 
     posterior: Tensor
     """(n_k, C)."""
-    rho: Tensor
-    """(n_k, C) relabelling probabilities, FedReLa eq. (8)."""
+    strength: Tensor
+    """(n_k,) rho of the new label, FedReLa eq. (8); 0 where the label stayed."""
 
 
 class RelabelLog:
@@ -58,7 +44,7 @@ class RelabelLog:
             "original": original[changed],
             "label": target,
             "posterior": decision.posterior[changed, target],
-            "rho": decision.rho[changed, target],
+            "rho": decision.strength[changed],
         }
         for name, value in values.items():
             self._columns[name].append(value.cpu().numpy())
@@ -125,21 +111,9 @@ def relabel_client(
         original: (n_k,) labels of the dataset.
         refresh: 0 at T, then 1, 2, ...; keys the uniforms together with seed and client.
     """
-    options = config.relabel
     posterior = client_posterior(model, algorithm, context, config, refresh)
-    before = original if options.refresh_from == "original" else context.labels
+    before = original if config.relabel.refresh_from == "original" else context.labels
     uniforms = generator(config.seed, "relabel", context.client, refresh).random(tuple(posterior.shape))
-    new, rho = _reallocate(posterior, before, options, uniforms)
-    return new, Decision(posterior, rho)
-
-
-def _reallocate(
-    posterior: Tensor, labels: Tensor, options: RelabelConfig, uniforms: np.ndarray
-) -> tuple[Tensor, Tensor]:
-    settings = relabel_options(options)
-    if posterior.device.type == "cpu":
-        result = reallocate(posterior.numpy(), labels.numpy(), options.tau, uniforms, settings)
-        return torch.from_numpy(result.labels), torch.from_numpy(result.rho)
-    draws = torch.from_numpy(uniforms).to(posterior.device)
-    on_device = reallocate(posterior, labels, options.tau, draws, settings)
-    return on_device.labels, on_device.rho
+    options = RelabelOptions.of(config.relabel)
+    result = reallocate(posterior, before, config.relabel.tau, uniforms, options, diagnostics=False)
+    return result.labels, Decision(posterior, result.strength)

@@ -1,8 +1,8 @@
 """Algorithms of other families fit the contract without touching the loop.
 
-Frozen copies of the global and the client's previous model (MOON), two views and an exchange before training (FedYoYo),
-second-order terms in the inputs (FedMix), a server that trains its own scored classifier (CReFF), gradients reweighted at
-the logits with a controller per client (FedGraB), extra local samples (SMOTE).
+Frozen copies of the global and the client's previous model (MOON), two views and an exchange before training
+(FedYoYo), second-order terms in the inputs (FedMix), a server that trains its own scored classifier (CReFF), gradients
+reweighted at the logits with a controller per client (FedGraB), epochs of over-sampled rows.
 """
 
 from __future__ import annotations

@@ -183,11 +183,11 @@ def _inject_uniforms(monkeypatch: pytest.MonkeyPatch, setup: dict[str, Any], pos
     uniforms, taken = np.asarray(setup["U"]), 0
     original = relabeling.reallocate
 
-    def fed(posterior: Any, labels: Any, tau: float, draws: Any, options: Any) -> Any:
+    def fed(posterior: Any, labels: Any, tau: float, draws: Any, options: Any, **more: Any) -> Any:
         nonlocal taken
-        posteriors.append(np.array(posterior))
+        posteriors.append(posterior.numpy().copy())
         taken += len(labels)
-        return original(posterior, labels, tau, uniforms[taken - len(labels) : taken], options)
+        return original(posterior, labels, tau, uniforms[taken - len(labels) : taken], options, **more)
 
     monkeypatch.setattr(relabeling, "reallocate", fed)
 
