@@ -234,6 +234,13 @@ class TrialConfig(Section):
         """T: completed rounds before the first relabelling."""
         return self.relabel.start_round(self.federation.rounds)
 
+    def relabelling(self) -> Json:
+        """The relabel section in one spelling: T as a round, no preset name, no period that never comes round."""
+        values = self.relabel.model_dump(mode="json", exclude={"preset", "start"})
+        if self.relabel_round + self.relabel.period >= self.federation.rounds:
+            values["period"] = 0
+        return {"round": self.relabel_round, **values}
+
     def base(self) -> TrialConfig:
         """The same run without relabelling: the trunk that relabelled runs fork from."""
         return self.model_copy(update={"relabel": RelabelConfig()})

@@ -46,7 +46,7 @@ def capture(state: RunState, config: TrialConfig, data_digest: str) -> Snapshot:
     return Snapshot(
         version=SIMULATION_VERSION,
         base_key=base_key(config, data_digest),
-        relabel=config.relabel.model_dump(mode="json") if touched else None,
+        relabel=config.relabelling() if touched else None,
         round=state.completed_rounds,
         status=state.status,
         params=_copy(state.server.params),
@@ -90,7 +90,7 @@ def _misfit(snapshot: Snapshot, config: TrialConfig, data_digest: str) -> str | 
     if snapshot.base_key != base_key(config, data_digest):
         return "the snapshot belongs to another run: data, federation, training or seed differ"
     if snapshot.relabel is not None:
-        same = snapshot.relabel == config.relabel.model_dump(mode="json")
+        same = snapshot.relabel == config.relabelling()
         return None if same else "the snapshot has already relabelled under other settings; use one from before T"
     active = config.relabel.active(config.federation.rounds)
     if active and snapshot.round > config.relabel_round:

@@ -289,6 +289,7 @@ def test_snapshots_of_other_runs_are_refused() -> None:
     relabelled = simulation.snapshot()
     with pytest.raises(RunError, match="already relabelled"):
         Simulation(_trial(relabel={**PAPER, "tau": 0.2}), _data()).restore(relabelled)
+    Simulation(_trial(relabel={**PAPER, "start": 0.4}), _data()).restore(relabelled)
     with pytest.raises(RunError, match="another run"):
         Simulation(_trial(seed=9), _data()).restore(relabelled)
     trunk = Simulation(_trial(), _data())
