@@ -1,0 +1,100 @@
+"""The command line: verbs, exit codes 0 (done), 1 (failed), 2 (wrong input), 130 (interrupted), 143 (terminated)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+import typer
+
+from fedrela_bench.cli import algorithms, data, doctor, report, run, spaces, tune
+from fedrela_bench.cli.command import BenchGroup
+from fedrela_bench.cli.common import Terminated
+from fedrela_bench.errors import BenchError
+
+INTERRUPTED, TERMINATED = 130, 143
+GROUPS = ("data", "spaces", "algorithms")
+
+app = typer.Typer(
+    name="fedrela-bench",
+    cls=BenchGroup,
+    help="Federated learning under class imbalance: base algorithms with and without FedReLa.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for _part in (run, tune, report, data, spaces, algorithms, doctor):
+    _part.register(app)
+
+
+@app.callback()
+def _options(
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of errors; goes anywhere on the line."),
+) -> None:
+    """`main` takes --debug out of the arguments; it stands here for --help."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code.
+
+    Args:
+        argv: arguments without the program's name; by default those of the process.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    arguments = [part for part in arguments if part != "--debug"]
+    if not arguments or arguments in ([group] for group in GROUPS):
+        arguments.append("--help")
+    try:
+        with _terminable():
+            code = app(arguments, prog_name="fedrela-bench", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (Exception, KeyboardInterrupt, Terminated) as error:
+        if debug:
+            traceback.print_exc()
+        return _explain(error, debug)
+
+
+def _explain(error: BaseException, debug: bool) -> int:
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return _say("interrupted", INTERRUPTED)
+    if isinstance(error, Terminated):
+        return _say("terminated", TERMINATED)
+    if isinstance(error, BenchError):
+        return _say(str(error), error.exit_code)
+    if hasattr(error, "format_message"):
+        return _say(error.format_message(), 2)
+    hint = "" if debug else "; the same command with --debug shows where"
+    return _say(f"unexpected {type(error).__name__}: {error}{hint}", 1)
+
+
+def _say(message: str, code: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM raises, so that what is open is closed and the exit code says what happened."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,87 @@
+"""`fedrela-bench data show|get`: look at a dataset as clients see it, or fetch one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedrela_bench.cli import common
+from fedrela_bench.cli.command import BenchCommand, BenchGroup, OverrideCommand
+
+if TYPE_CHECKING:
+    from fedrela_bench.config import TrialConfig
+    from fedrela_bench.data.federated import FederatedDataset
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    data = typer.Typer(cls=BenchGroup, help="Show or fetch a dataset.", rich_markup_mode=None)
+    data.command("show", cls=OverrideCommand)(show)
+    data.command("get", cls=BenchCommand)(get)
+    app.add_typer(data, name="data")
+
+
+def show(
+    ctx: typer.Context,
+    dataset: common.Dataset = None,
+    config: common.ConfigFile = None,
+    profile: common.Profile = None,
+    data_dir: common.DataDir = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of the partition [1].")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="PNG", help="Client x class map [DATASET_clients.png here].")
+    ] = None,
+) -> int:
+    """Counts, groups and client sizes of a dataset, and its client x class map as a PNG."""
+    from fedrela_bench.data import load_dataset
+    from fedrela_bench.reporting.figures import client_map, draw_client_map
+
+    faults: list[str] = []
+    size, why = common.attempt(faults, common.SMALL, lambda: common.choose_size(profile))
+    resolved = common.resolve_command(ctx, dataset, config, size, None, seed, faults)
+    loaded = load_dataset(resolved.config, data_dir)
+    common.tell(why, *common.data_summary(loaded), *describe(loaded, resolved.config))
+    path = out or Path(f"{loaded.name}_clients.png")
+    draw_client_map(client_map(loaded.client_counts, loaded.class_names), loaded.name, path)
+    common.tell(f"client x class map: {path}")
+    return 0
+
+
+def describe(dataset: FederatedDataset, config: TrialConfig) -> list[str]:
+    """Counts per class, the groups that are scored, and clients by size."""
+    from fedrela_bench.simulation.metrics import shot_groups, step_groups
+
+    counts, names = dataset.class_counts, dataset.class_names
+    split = config.evaluation.shot_split
+    if dataset.minority:
+        groups = step_groups(dataset.minority, dataset.num_classes)
+    else:
+        groups = shot_groups(counts if split == "train_counts" else dataset.client_counts, split)
+    lines = ["", "class counts"]
+    lines += [f"  {number:>3}  {names[number]:<24.24} {int(counts[number]):>7}" for number in range(len(names))]
+    lines += ["", "groups"]
+    for group, members in groups.items():
+        share = counts[members].sum() / counts.sum() if members else 0.0
+        lines.append(f"  {group:<9} {len(members):>4} classes  {share:>6.1%} of the images")
+    sizes = [len(part) for part in dataset.clients]
+    held = (dataset.client_counts > 0).sum(axis=1)
+    order = sorted(range(len(sizes)), key=lambda client: (-sizes[client], client))
+    lines += ["", "clients by size (images, classes)"]
+    cells = [f"{client:>4}: {sizes[client]:>6} {int(held[client]):>4}" for client in order]
+    lines += ["  " + "   ".join(cells[start : start + 4]) for start in range(0, len(cells), 4)]
+    empty = [str(client) for client in range(len(sizes)) if not sizes[client]]
+    return [*lines, f"empty clients: {', '.join(empty) or 'none'}"]
+
+
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as cifar100.")],
+    data_dir: common.DataDir = None,
+) -> int:
+    """Find or download a dataset and fill the cache of decoded images, for machines without network."""
+    from fedrela_bench.data import fetch
+
+    where = fetch(name, data_dir)
+    common.tell(f"{name}: ready" if where is None else f"{name}: ready, from {where}")
+    return 0

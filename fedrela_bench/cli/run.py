@@ -1,0 +1,227 @@
+"""`fedrela-bench run`: one simulation."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedrela_bench.cli import common
+from fedrela_bench.cli.command import OverrideCommand
+from fedrela_bench.defaults import Resolved, to_yaml
+from fedrela_bench.errors import RunError
+
+if TYPE_CHECKING:
+    from fedrela_bench.cli.run_folder import RunFolder
+    from fedrela_bench.simulation import Simulation
+    from fedrela_bench.simulation.metrics import RoundResult
+
+ACCURACIES = ("overall", "head", "medium", "tail", "majority", "minority")
+SNAPSHOT_SECONDS = 60.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("run", cls=OverrideCommand)(run)
+
+
+def run(
+    ctx: typer.Context,
+    dataset: common.Dataset = None,
+    algorithm: common.Algorithm = None,
+    config: common.ConfigFile = None,
+    profile: common.Profile = None,
+    data_dir: common.DataDir = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Keep config, rounds and result.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of the run [1].")] = None,
+    device: common.Device = "auto",
+    threads: Annotated[int, typer.Option("--threads", metavar="N", help="CPU threads.", min=1)] = 1,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print the resolved config and stop.")] = False,
+    json_output: common.JsonOutput = False,
+) -> int:
+    """Run one simulation, such as: run --dataset digits_lt --algorithm fedavg --relabel.tau 0.05."""
+    faults: list[str] = []
+    place = common.attempt(faults, "cpu", lambda: common.choose_device(device))
+    size, why = common.attempt(faults, common.SMALL, lambda: common.choose_size(profile, device))
+    resolved = common.resolve_command(ctx, dataset, config, size, algorithm, seed, faults)
+    if print_config:
+        common.tell(why, *resolved.notes, to_stderr=True)
+        print(to_yaml(resolved.config), end="")
+        return 0
+    return _Run(resolved, why, place, threads, out, json_output).go(data_dir)
+
+
+class _Run:
+    """One call of the verb, from the images to the last table."""
+
+    def __init__(
+        self, resolved: Resolved, why: str, device: str, threads: int, out: Path | None, as_json: bool
+    ) -> None:
+        from fedrela_bench.cli.run_folder import RunFolder
+
+        self.config = resolved.config
+        self.size = resolved.size
+        self.intro = (why, *resolved.notes)
+        self.device, self.threads, self.as_json = device, threads, as_json
+        self.folder: RunFolder | None = RunFolder(out, self.config) if out is not None else None
+        self.started = time.perf_counter()
+
+    def go(self, data_dir: Path | None) -> int:
+        import torch
+
+        from fedrela_bench.data import load_dataset
+        from fedrela_bench.simulation import Simulation
+
+        torch.set_num_threads(self.threads)
+        self.tell(*self.intro)
+        dataset = load_dataset(self.config, data_dir)
+        self.tell(*common.data_summary(dataset))
+        self.facts = {"dataset": dataset.name, "data_digest": dataset.digest}
+        stored = self.folder.finished(dataset.digest) if self.folder else None
+        if stored is not None:
+            self.tell(f"{self.folder} holds this run already")
+            return self.report(stored)
+        simulation = Simulation(self.config, dataset, self.device)
+        earlier = self.folder.resume(simulation) if self.folder else []
+        if earlier:
+            self.tell(f"continuing after round {simulation.completed_rounds} from {self.folder}")
+        try:
+            results, confusion, flow = self.rounds(simulation)
+        except (KeyboardInterrupt, common.Terminated):
+            kept = f"; {self.folder} has the finished rounds, the same command goes on" if self.folder else ""
+            common.tell(f"\nstopped in round {simulation.completed_rounds + 1}{kept}", to_stderr=True)
+            raise
+        return self.finish(simulation, [*earlier, *map(_line_of, results)], confusion, flow)
+
+    def rounds(self, simulation: Simulation) -> tuple[list[RoundResult], dict[str, Any], Any]:
+        results: list[RoundResult] = []
+        confusion: dict[str, Any] = {}
+        flow, saved = None, time.perf_counter()
+        show = _RoundLines(self.config.federation.rounds, self.as_json)
+        for result in simulation:
+            results.append(result)
+            confusion, flow = result.confusion or confusion, flow if result.flow is None else result.flow
+            if self.folder is not None:
+                self.folder.append(result)
+            show(result)
+            if self.folder is not None and time.perf_counter() - saved > SNAPSHOT_SECONDS:
+                self.folder.save_snapshot(simulation)
+                saved = time.perf_counter()
+        show.end()
+        return results, confusion, flow
+
+    def finish(self, simulation: Simulation, lines: list[dict[str, Any]], confusion: dict[str, Any], flow: Any) -> int:
+        summary = {
+            "status": simulation.status,
+            "rounds": simulation.completed_rounds,
+            "metrics": final_metrics(lines),
+            **self.facts,
+            "profile": self.size,
+            "config_seed": self.config.seed,
+            "device": self.device,
+            "threads": self.threads,
+            "communication": simulation.communication,
+            "seconds": round(time.perf_counter() - self.started, 3),
+            "versions": _versions(),
+        }
+        if self.folder is not None:
+            if simulation.status != "diverged":
+                confusion = confusion or simulation.evaluate()
+                self.folder.save_snapshot(simulation)
+            self.folder.finish(summary, confusion, flow)
+        return self.report(summary)
+
+    def report(self, summary: dict[str, Any]) -> int:
+        if self.as_json:
+            values = {**summary, "config": self.config.model_dump(mode="json"), "out": str(self.folder or "") or None}
+            print(json.dumps(values), flush=True)
+        else:
+            self.tell("", *final_table(summary["metrics"]))
+            if self.folder is not None:
+                self.tell(f"written to {self.folder}")
+        if summary["status"] == "diverged":
+            raise RunError(
+                f"the run diverged: loss or parameters were not finite after round {summary['rounds']}; "
+                "lower --training.lr or give --training.momentum a smaller value"
+            )
+        return 0
+
+    def tell(self, *lines: str) -> None:
+        common.tell(*lines, to_stderr=self.as_json)
+
+
+class _RoundLines:
+    """One line per round, on a terminal the same line again and again; and one where labels were changed."""
+
+    def __init__(self, rounds: int, to_stderr: bool) -> None:
+        self.rounds = rounds
+        self.stream = sys.stderr if to_stderr else sys.stdout
+        self.live = self.stream.isatty()
+
+    def __call__(self, result: RoundResult) -> None:
+        line = round_line(result, self.rounds)
+        if self.live:
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r\x1b[2K{line[:width]}", end="\n" if result.flow is not None else "", file=self.stream, flush=True)
+        else:
+            print(line, file=self.stream, flush=True)
+        if result.flow is not None:
+            changed, samples = int(result.metrics["relabel/changed"]), int(result.flow.sum())
+            print(f"relabelled in round {result.round}: {changed} of {samples} samples", file=self.stream, flush=True)
+
+    def end(self) -> None:
+        if self.live:
+            print(file=self.stream)
+
+
+def round_line(result: RoundResult, rounds: int) -> str:
+    """A round in about 80 columns, accuracies in percent."""
+    metrics = result.metrics
+    loss = f"loss {metrics['train/loss']:.3f}" if "train/loss" in metrics else "loss –"
+    parts = [f"round {result.round:>{len(str(rounds))}}/{rounds}", loss]
+    parts += [f"{name} {100 * metrics[f'test/{name}']:.1f}" for name in ACCURACIES if f"test/{name}" in metrics]
+    if result.status == "diverged":
+        parts.append("diverged")
+    return "  ".join([*parts, f"{result.seconds:.1f} s"])
+
+
+def final_metrics(lines: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Round rule (`last`, `last5`: mean of the last five evaluated rounds) to metric to value, as fractions."""
+    evaluated = [line["metrics"] for line in lines if "test/overall" in line["metrics"]]
+    names = sorted(evaluated[-1]) if evaluated else []
+    scored = [name for name in names if name.startswith(("test/", "val/"))]
+    found: dict[str, dict[str, float]] = {}
+    for rule, part in (("last5", evaluated[-5:]), ("last", evaluated[-1:])):
+        found[rule] = {name: math.fsum(m[name] for m in part if name in m) / len(part) for name in scored}
+    return found
+
+
+def final_table(metrics: dict[str, dict[str, float]]) -> list[str]:
+    """The final numbers by round rule, in percent; a group without classes is absent."""
+    columns = [name for name in ACCURACIES if f"test/{name}" in metrics.get("last", {})]
+    if not columns:
+        return ["no round was evaluated"]
+    lines = [f"{'accuracy in %, test':<30}" + "".join(f"{name:>10}" for name in columns)]
+    for rule, label in (("last5", "mean of last 5 evaluated"), ("last", "last evaluated round")):
+        lines.append(f"{label:<30}" + "".join(f"{100 * metrics[rule][f'test/{name}']:>10.2f}" for name in columns))
+    return lines
+
+
+def _line_of(result: RoundResult) -> dict[str, Any]:
+    return {"round": result.round, "metrics": result.metrics}
+
+
+def _versions() -> dict[str, str]:
+    import torch
+
+    from fedrela_bench import __version__
+    from fedrela_bench.simulation import SIMULATION_VERSION
+
+    return {"fedrela_bench": __version__, "torch": torch.__version__, "simulation": SIMULATION_VERSION}

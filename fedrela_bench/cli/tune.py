@@ -1,0 +1,216 @@
+"""`fedrela-bench tune`: baselines, search and Pareto table of a study."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
+
+from fedrela_bench.cli import common
+from fedrela_bench.cli.command import OverrideCommand, overrides_of
+from fedrela_bench.config import TrialConfig
+from fedrela_bench.defaults import Size, resolve
+from fedrela_bench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedrela_bench.study.request import TuneRequest
+    from fedrela_bench.study.space import Space
+
+Opt = typer.Option
+SpaceFile = Annotated[str | None, Opt("--space", metavar="FILE", help="Search space [the dataset's].")]
+Algorithms = Annotated[
+    list[str] | None, Opt("--algorithm", metavar="LIST", help="Base algorithms; again or a,b [the space's].")
+]
+Trials = Annotated[int | None, Opt("--trials", metavar="N", help="Configurations in all [the space's].", min=1)]
+Seeds = Annotated[str | None, Opt("--seeds", metavar="N|LIST", help="3 is 1,2,3; or a list [the space's].")]
+Sampler = Annotated[str, Opt("--sampler", metavar="NAME", help="tpe, nsga2, gp, random or grid.")]
+Selection = Annotated[
+    str | None, Opt("--selection", metavar="test_slice|oracle", help="Images that select [test_slice].")
+]
+SearchSeed = Annotated[int, Opt("--seed", metavar="N", help="Seed of the search.", min=0)]
+Out = Annotated[Path | None, Opt("--out", metavar="DIR", help="Study folder [studies/DATASET].")]
+Store = Annotated[Path | None, Opt("--store", metavar="DIR", help="Where computed runs are kept [OUT/store].")]
+Concurrent = Annotated[int | None, Opt("--max-concurrent", metavar="N", help="Trials at a time.")]
+Cpus = Annotated[int, Opt("--cpus-per-trial", metavar="N", help="Cores of a trial.")]
+Gpus = Annotated[float | None, Opt("--gpus-per-trial", metavar="F", help="GPUs of a trial: 1/n or a whole number.")]
+Ray = Annotated[str | None, Opt("--ray-address", metavar="ADDR", help="A Ray cluster [a local one].")]
+Uri = Annotated[str | None, Opt("--tracking-uri", metavar="URI", help="MLflow store [sqlite in the study folder].")]
+DryRun = Annotated[bool, Opt("--dry-run", help="Print what would be computed and stop.")]
+SELECTIONS = ("test_slice", "oracle")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("tune", cls=OverrideCommand)(tune)
+
+
+def tune(
+    ctx: typer.Context,
+    dataset: common.Dataset = None,
+    space: SpaceFile = None,
+    algorithm: Algorithms = None,
+    trials: Trials = None,
+    seeds: Seeds = None,
+    sampler: Sampler = "tpe",
+    selection: Selection = None,
+    seed: SearchSeed = 0,
+    config: common.ConfigFile = None,
+    profile: common.Profile = None,
+    data_dir: common.DataDir = None,
+    out: Out = None,
+    store: Store = None,
+    device: common.Device = "auto",
+    max_concurrent: Concurrent = None,
+    cpus_per_trial: Cpus = 1,
+    gpus_per_trial: Gpus = None,
+    ray_address: Ray = None,
+    tracking_uri: Uri = None,
+    dry_run: DryRun = False,
+    json_output: common.JsonOutput = False,
+) -> int:
+    """Search FedReLa's settings on one dataset: tune --dataset digits_lt.
+
+    The same command continues a study; a larger --trials extends it.
+    """
+    faults: list[str] = []
+    common.attempt(faults, "cpu", lambda: common.choose_device(device))
+    size, why = common.attempt(faults, common.SMALL, lambda: common.choose_size(profile, device))
+    wanted_seeds = common.attempt(faults, None, lambda: None if seeds is None else parse_seeds(seeds))
+    chosen, bases, name = _bases(ctx, dataset, space, algorithm, size, config, selection, faults)
+    from fedrela_bench.study.request import TuneRequest
+
+    request = TuneRequest(
+        bases=bases,
+        space=chosen,
+        out=out or Path("studies") / name,
+        dataset=name,
+        data_dir=data_dir,
+        trials=trials,
+        seeds=wanted_seeds,
+        sampler=sampler,
+        search_seed=seed,
+        max_concurrent=max_concurrent,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+        ray_address=ray_address,
+        device=cast(Literal["auto", "cpu", "cuda"], device),
+        tracking_uri=tracking_uri,
+        store=store,
+        progress="quiet" if json_output else "auto",
+        command=shlex.join(["fedrela-bench", *sys.argv[1:]]),
+    )
+    request.settled()
+    common.tell(why, to_stderr=json_output)
+    return _plan(request, json_output) if dry_run else _search(request, json_output)
+
+
+def _search(request: TuneRequest, as_json: bool) -> int:
+    from fedrela_bench.study.output import render_text
+    from fedrela_bench.study.runner import tune as run_study
+
+    result = run_study(request)
+    print(json.dumps(result.to_json()) if as_json else render_text(result), flush=True)
+    return int(result.exit_code)
+
+
+def _plan(request: TuneRequest, as_json: bool) -> int:
+    plan = plan_of(request)
+    if as_json:
+        print(json.dumps(plan))
+        return 0
+    common.tell(
+        f"study: {plan['out']}",
+        *(f"  {line}" for line in request.space.describe()),
+        f"baselines: {plan['baselines']} full runs ({', '.join(plan['algorithms'])} x seeds {plan['seeds']})",
+        f"trials: {plan['trials']} configurations x {len(plan['seeds'])} seeds = {plan['cells']} runs forked from them",
+        f"cost: {plan['full_runs']:.1f} full runs, {plan['full_runs_without_forks']} without the common trunks",
+        "nothing was started (--dry-run)",
+    )
+    return 0
+
+
+def plan_of(request: TuneRequest) -> dict[str, Any]:
+    """What a study computes at most, in full runs; trials are taken as spread evenly over the fork rounds."""
+    tails = []
+    for base in request.bases.values():
+        rounds = base.federation.rounds
+        forks = request.space.fork_rounds(base) or [rounds]
+        tails.append(sum((rounds - fork) / rounds for fork in forks) / len(forks))
+    seeds = list(request.all_seeds)
+    cells, baselines = request.target * len(seeds), len(request.bases) * len(seeds)
+    return {
+        "out": str(request.out),
+        "dataset": request.dataset,
+        "algorithms": list(request.bases),
+        "seeds": seeds,
+        "trials": request.target,
+        "space_points": request.space.size(),
+        "baselines": baselines,
+        "cells": cells,
+        "full_runs": round(baselines + cells * sum(tails) / len(tails), 2),
+        "full_runs_without_forks": baselines + cells,
+    }
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """``3`` is the seeds 1, 2, 3; ``1,5,7`` are those.
+
+    Raises:
+        ConfigError: anything else, or a seed twice.
+    """
+    try:
+        values = [int(part) for part in text.split(",") if part.strip() or "," not in text]
+    except ValueError:
+        raise ConfigError(f"--seeds {text}: give a number of seeds (3) or a list (1,2,3)") from None
+    if "," not in text:
+        values = list(range(1, values[0] + 1))
+    if not values or min(values) < 0 or len(set(values)) < len(values):
+        raise ConfigError(f"--seeds {text}: needs at least one seed, none negative, none twice; such as 3 or 1,2,3")
+    return tuple(values)
+
+
+def _bases(
+    ctx: typer.Context,
+    dataset: str | None,
+    space: str | None,
+    algorithms: list[str] | None,
+    size: Size,
+    config: Path | None,
+    selection: str | None,
+    found: list[str],
+) -> tuple[Space, dict[str, TrialConfig], str]:
+    """The space, one configuration per base algorithm, and the dataset's name; all faults in one message."""
+    from fedrela_bench.data.names import dataset_name
+    from fedrela_bench.study.space import load_space
+
+    overrides = dict(overrides_of(ctx))
+    if selection is not None:
+        if selection not in SELECTIONS:
+            found.append(f"--selection {selection}: unknown; choose test_slice (honest) or oracle (the paper's)")
+        overrides = {"evaluation.selection": selection, **overrides}
+    if "federation.algorithm" in overrides:
+        found.append("--federation.algorithm: a study has one or several base algorithms; give --algorithm")
+    first = common.attempt(found, None, lambda: resolve(dataset, None, size, config, overrides))
+    if first is None:
+        raise ConfigError(found)
+    name = dataset_name(first.config.data.source, first.config.data.profile)
+    chosen = common.attempt(found, None, lambda: load_space(space or name))
+    if chosen is None:
+        raise ConfigError(found)
+    if algorithms:
+        chosen = chosen.with_algorithms(
+            [part.strip() for item in algorithms for part in item.split(",") if part.strip()]
+        )
+    bases: dict[str, TrialConfig] = {}
+    for algorithm in chosen.algorithms:
+        try:
+            bases[algorithm] = resolve(dataset, algorithm, size, config, overrides, fixed=chosen.fixed).config
+        except ConfigError as error:
+            found += error.faults
+    if found:
+        raise ConfigError(list(dict.fromkeys(found)))
+    return chosen, bases, name

@@ -1,0 +1,98 @@
+"""Settings per dataset: published sizes and sizes for a CPU, which the configuration starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedrela_bench.config import Json
+
+Size = Literal["cpu", "paper"]
+SIZES: tuple[Size, ...] = ("cpu", "paper")
+ETF_FAMILY = frozenset({"fedetf", "fedetf_dotreg", "fedloge"})
+"""Algorithms that FedReLa trains with momentum 0.5, no weight decay and learning rate 0.03."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Published or scaled-down settings of one (source, profile) at one size."""
+
+    model: str
+    clients: int
+    rounds: int
+    local_epochs: int
+    batch_size: int
+    lr: float
+    alpha: float = 0.3
+    imbalance_factor: float = 100.0
+    plain_images: bool = False
+    """No augmentation and no normalisation: images in [0, 1]."""
+    image_size: int | None = None
+
+
+_LT, _STEP = "lt", "step"
+_PAPER: dict[tuple[str, str], Recipe] = {
+    ("fashion_mnist", _STEP): Recipe("cnn", 100, 500, 5, 64, 0.01, imbalance_factor=20),
+    ("cifar10", _STEP): Recipe("cnn", 100, 500, 5, 64, 0.01, imbalance_factor=20),
+    ("cifar100", _STEP): Recipe("resnet18", 10, 500, 5, 64, 0.01, imbalance_factor=20),
+    ("fashion_mnist", _LT): Recipe("cnn", 40, 500, 5, 64, 0.01),
+    ("cifar10", _LT): Recipe("resnet18", 40, 500, 5, 64, 0.01),
+    ("cifar100", _LT): Recipe("resnet34", 10, 500, 5, 64, 0.01, alpha=0.1),
+    ("digits", _LT): Recipe("digits", 20, 200, 5, 16, 0.05, imbalance_factor=20),
+}
+_CPU: dict[tuple[str, str], Recipe] = {
+    ("fashion_mnist", _STEP): Recipe("lenet", 100, 60, 2, 32, 0.05, imbalance_factor=20, plain_images=True),
+    ("cifar10", _STEP): Recipe("cnn", 100, 30, 2, 32, 0.05, imbalance_factor=20),
+    ("cifar100", _STEP): Recipe("cnn", 10, 30, 2, 32, 0.05, imbalance_factor=20),
+    ("fashion_mnist", _LT): Recipe("lenet", 40, 60, 2, 32, 0.05, plain_images=True),
+    ("cifar10", _LT): Recipe("cnn", 40, 30, 2, 32, 0.05),
+    ("cifar100", _LT): Recipe("cnn", 10, 30, 2, 32, 0.05, alpha=0.1),
+    ("digits", _LT): Recipe("digits", 10, 40, 2, 16, 0.05, imbalance_factor=20),
+}
+_OWN_IMAGES: dict[Size, Recipe] = {
+    "paper": Recipe("resnet18", 20, 200, 5, 32, 0.01, image_size=32),
+    "cpu": Recipe("cnn", 10, 30, 2, 32, 0.05, image_size=32),
+}
+
+
+def dataset_defaults(source: str, profile: str, algorithm: str, size: Size) -> Json:
+    """The settings of a dataset at one size, as nested configuration values.
+
+    `paper` holds the sizes published with FedReLa (its Section 5 and Appendix, the released recipes, and MOON's and
+    FedLoGe's settings where it is silent); `cpu` keeps the shape of the experiment (T/R, tau, skew, imbalance) and
+    shrinks network, rounds and local epochs. A balanced profile takes the long-tailed recipe without its imbalance.
+    """
+    recipe = _recipe(source, profile, size)
+    data: Json = {"alpha": recipe.alpha}
+    if profile != "balanced":
+        data["imbalance_factor"] = recipe.imbalance_factor
+    if profile == _STEP:
+        data |= {"minority": "even", "minority_fraction": 0.3}
+    if recipe.plain_images:
+        data |= {"augment": "none", "normalize": "none"}
+    if recipe.image_size is not None:
+        data["image_size"] = recipe.image_size
+    federation = {"clients": recipe.clients, "participation": 1.0, "rounds": recipe.rounds}
+    return {"data": data, "federation": federation, "training": _training(recipe, profile, algorithm, size)}
+
+
+def _recipe(source: str, profile: str, size: Size) -> Recipe:
+    table = _PAPER if size == "paper" else _CPU
+    known = table.get((source, profile)) or table.get((source, _LT))
+    return known or _OWN_IMAGES[size]
+
+
+def _training(recipe: Recipe, profile: str, algorithm: str, size: Size) -> Json:
+    values = {
+        "model": recipe.model,
+        "local_epochs": recipe.local_epochs,
+        "batch_size": recipe.batch_size,
+        "lr": recipe.lr,
+        "momentum": 0.9,
+        "weight_decay": 1e-5,
+    }
+    if algorithm in ETF_FAMILY:
+        values |= {"lr": 0.03, "momentum": 0.5, "weight_decay": 0.0}
+        if size == "paper" and profile == _LT:
+            values["batch_size"] = 8
+    return values

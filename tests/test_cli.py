@@ -1,0 +1,425 @@
+"""The command line: what it takes, what it prints, what wrong input is told, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrela_bench.cli import main
+from fedrela_bench.config import parse
+from fedrela_bench.defaults import resolve
+from fedrela_bench.yaml_io import load_yaml
+
+PROGRAM = [sys.executable, "-c", "import sys; from fedrela_bench.cli import main; sys.exit(main())"]
+SHORT = ["--federation.rounds", "3", "--federation.clients=4", "--relabel.start", "2", "--relabel.tau=0.3"]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or fills the user's cache."""
+    folder = tmp_path_factory.getbasetemp() / "cli-cache"
+    monkeypatch.setenv("FEDRELA_CACHE", str(folder))
+
+
+def call(*arguments: str) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def refused(capsys: Capture, *arguments: str) -> str:
+    """The message of a command line that must be refused with exit code 2."""
+    assert call(*arguments) == 2
+    out = capsys.readouterr()
+    assert out.err.startswith("error: ")
+    assert "Traceback" not in out.err
+    return out.err
+
+
+# starting ------------------------------------------------------------------------------------------------------------
+
+
+def test_help_is_fast_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from fedrela_bench.cli import main; code = main(['--help']);"
+        "heavy = {'torch', 'ray', 'mlflow', 'optuna', 'pandas', 'matplotlib', 'sklearn'} & set(sys.modules);"
+        "sys.exit(code or sorted(heavy) or 0)"
+    )
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        seconds.append(time.perf_counter() - started)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert "tune" in done.stdout
+    assert min(seconds) < 1.5
+
+
+@pytest.mark.parametrize("verb", ["run", "tune", "report", "ui", "sync", "doctor", "data show", "spaces check"])
+def test_every_verb_has_help(verb: str, capsys: Capture) -> None:
+    assert call(*verb.split(), "--help") == 0
+    assert f"fedrela-bench {verb}" in capsys.readouterr().out
+
+
+def test_groups_alone_show_their_help(capsys: Capture) -> None:
+    for arguments in ([], ["data"], ["spaces"], ["algorithms"]):
+        assert call(*arguments) == 0
+        assert "Commands:" in capsys.readouterr().out
+
+
+# wrong input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["runn"], ["unknown command runn; did you mean run?"]),
+        (["data", "shw"], ["unknown command shw; did you mean show?"]),
+        (["run", "--lr", "0.1"], ["unknown option --lr; did you mean --training.lr?"]),
+        (["run", "--datset", "digits_lt"], ["unknown option --datset; did you mean --dataset?"]),
+        (["run", "--training.lrr", "1"], ["unknown field --training.lrr; did you mean training.lr?"]),
+        (["run", "--trainig.lr", "1"], ["unknown field --trainig.lr; did you mean training.lr?"]),
+        (["run", "--training.lr"], ["--training.lr has no value; write --training.lr VALUE"]),
+        (["run", "--training.lr="], ["--training.lr has no value"]),
+        (["run", "--seed"], ["--seed has no value; write --seed N"]),
+        (["run", "--seed", "1", "--seed", "2"], ["--seed is given twice; keep one"]),
+        (["run", "--relabel.tau", "0.1", "--relabel.tau=0.2"], ["--relabel.tau is given twice; keep one"]),
+        (["run", "--seed", "one"], ["--seed", "valid integer"]),
+        (["run", "extra"], ["unexpected extra argument"]),
+        (["run", "--dataset", "cifar11_lt"], ["unknown dataset 'cifar11_lt'; did you mean cifar10_lt?"]),
+        (["run", "--algorithm", "fedavgg"], ["'fedavgg'; did you mean fedavg?"]),
+        (["run", "--training.model", "resnet17"], ["'resnet17'; did you mean resnet18?"]),
+        (["run", "--relabel.tau", "5"], ["relabel.tau = 5", "did you mean 0.05?"]),
+        (["run", "--data.imbalance_factor", "0.01"], ["did you mean 100?"]),
+        (["run", "--data.minority", "[0, 2"], ["--data.minority", "not valid YAML"]),
+        (["run", "--training.lr", "fast"], ["training.lr = 'fast'", "valid number"]),
+        (["run", "--federation.options.mu", "1"], ["federation.options.mu", "fedavg"]),
+        (["run", "--config", "nowhere.yaml"], ["nowhere.yaml: no such file"]),
+        (["run", "--profile", "huge"], ["--profile huge", "cpu (small, fast) or paper"]),
+        (["run", "--device", "tpu"], ["--device tpu", "auto, cpu or cuda"]),
+        (["run", "--dataset", "folder:nowhere"], ["nowhere"]),
+        (["run", "--data-dir", "/nowhere", "--dataset", "cifar10_lt"], ["/nowhere does not exist"]),
+        (["tune", "--seeds", "0"], ["--seeds 0", "at least one seed"]),
+        (["tune", "--seeds", "1,1"], ["--seeds 1,1", "none twice"]),
+        (["tune", "--seeds", "some"], ["--seeds some", "give a number of seeds"]),
+        (["tune", "--selection", "val"], ["--selection val", "test_slice"]),
+        (["tune", "--space", "no/where.yaml"], ["no/where.yaml"]),
+        (["tune", "--algorithm", "fedavg,fedpro", "--dataset", "digits_lt"], ["'fedpro'; did you mean fedprox?"]),
+        (["tune", "--federation.algorithm", "fedavg"], ["give --algorithm"]),
+        (["tune", "--sampler", "best"], ["sampler"]),
+        (["tune", "--trials", "0"], ["--trials"]),
+        (["report", "no/study"], ["no/study: no such study folder"]),
+        (["report", "paper_table41"], ["unknown report spec paper_table41; did you mean paper_table14?"]),
+        (["report", "paper_table14"], ["add --study DIR"]),
+        (["report", ".", "--format", "docx"], ["--format docx", "md, csv, tex"]),
+        (["report", "."], ["not a study folder"]),
+        (["ui", "."], ["not a study folder"]),
+        (["algorithms", "show", "fedavgg"], ["unknown algorithm fedavgg; did you mean fedavg?"]),
+        (["data", "get", "cifar"], ["unknown dataset 'cifar'"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_wrong_input(arguments: list[str], words: list[str], capsys: Capture, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = refused(capsys, *arguments)
+    for word in words:
+        assert word in message
+
+
+def test_all_faults_of_a_line_are_told_at_once(capsys: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("training:\n  momentum: 2\n")
+    message = refused(
+        capsys,
+        *("run", "--lr", "1", "--training.epochs", "2", "--seed", "1", "--seed", "2", "--relabel.tau", "7"),
+        *("--config", str(file), "--dataset", "cifar11_lt"),
+    )
+    assert message.startswith("error: 6 faults:")
+    assert f"{file}, line 2: training.momentum = 2" in message
+    for number in range(1, 7):
+        assert f"\n  {number}. " in message
+
+
+def test_named_options_join_the_faults_of_the_configuration(capsys: Capture) -> None:
+    message = refused(capsys, "run", "--device", "tpu", "--profile", "x", "--training.lr", "-1")
+    assert message.startswith("error: 3 faults:")
+
+
+def test_an_unexpected_error_has_no_traceback_unless_asked_for(capsys: Capture, monkeypatch: Any) -> None:
+    def fail(*given: Any, **named: Any) -> None:
+        raise ZeroDivisionError("seven")
+
+    monkeypatch.setattr("fedrela_bench.cli.common.resolve", fail)
+    assert call("run", "--print-config") == 1
+    plain = capsys.readouterr().err
+    assert plain == "error: unexpected ZeroDivisionError: seven; the same command with --debug shows where\n"
+    assert call("run", "--debug", "--print-config") == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+# run -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--dataset", "cifar100_lt", "--algorithm", "fedetf", "--profile", "paper", "--seed", "7"],
+        ["--dataset", "fashion_mnist_step", "--relabel.preset", "author", "--training.lr", "1e-3"],
+        ["--algorithm", "fedprox", "--federation.options.mu", "1e-4", "--data.minority", "[1, 3]"],
+    ],
+)
+def test_the_printed_config_feeds_back(arguments: list[str], capsys: Capture, tmp_path: Path) -> None:
+    assert call("run", *arguments, "--print-config") == 0
+    first = capsys.readouterr()
+    file = tmp_path / "config.yaml"
+    file.write_text(first.out)
+    parse(load_yaml(file))
+    assert call("run", "--config", str(file), "--print-config") == 0
+    again = capsys.readouterr()
+    assert again.out == first.out
+    assert "profile: " in first.err
+    assert "defaults not used" in again.err
+
+
+def test_a_run_says_what_it_does(capsys: Capture) -> None:
+    assert call("run", *SHORT) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("profile: ")
+    assert any(re.match(r"data: digits_lt, \d+ training images of 8x8x1 in 10 classes", line) for line in lines)
+    assert any(re.match(r"clients: 4, \d+ empty", line) for line in lines)
+    rounds = [line for line in lines if line.startswith("round ")]
+    assert len(rounds) == 3
+    assert all(len(line) <= 80 for line in rounds)
+    assert sum(bool(re.match(r"relabelled in round 3: \d+ of 411 samples", line)) for line in lines) == 1
+    assert lines[-3].split()[-4:] == ["overall", "head", "medium", "tail"]
+    assert lines[-2].startswith("mean of last 5 evaluated")
+    assert lines[-1].startswith("last evaluated round")
+
+
+def test_json_is_one_object_on_stdout(capsys: Capture) -> None:
+    assert call("run", "--json", *SHORT) == 0
+    captured = capsys.readouterr()
+    values = json.loads(captured.out)
+    assert values["status"] == "completed"
+    assert set(values["metrics"]) == {"last", "last5"}
+    assert parse(values["config"]).federation.rounds == 3
+    assert "round 3/3" in captured.err
+
+
+def test_the_run_folder(capsys: Capture, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert call("run", *SHORT, "--out", str(out)) == 0
+    capsys.readouterr()
+    assert {path.name for path in out.iterdir()} >= {
+        "config.yaml",
+        "rounds.jsonl",
+        "result.json",
+        "confusion.npz",
+        "last.pt",
+    }
+    overrides = {"federation.rounds": 3, "federation.clients": 4, "relabel.start": 2, "relabel.tau": 0.3}
+    assert parse(load_yaml(out / "config.yaml")) == resolve(overrides=overrides).config
+    lines = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3]
+    result = json.loads((out / "result.json").read_text())
+    last = lines[-1]["metrics"]["test/overall"]
+    assert result["metrics"]["last"]["test/overall"] == last
+    mean = sum(line["metrics"]["test/overall"] for line in lines) / 3
+    assert result["metrics"]["last5"]["test/overall"] == pytest.approx(mean)
+    with np.load(out / "confusion.npz") as arrays:
+        assert np.trace(arrays["test"]) / arrays["test"].sum() == pytest.approx(last)
+        assert np.diag(arrays["test"]).tolist() == lines[-1]["correct"]["test"]
+        assert arrays["flow"].sum() == sum(arrays["flow"].sum(axis=1))
+    before = (out / "rounds.jsonl").read_bytes()
+    assert call("run", *SHORT, "--out", str(out)) == 0
+    assert "holds this run already" in capsys.readouterr().out
+    assert (out / "rounds.jsonl").read_bytes() == before
+    message = refused(capsys, "run", *SHORT, "--training.lr", "0.01", "--out", str(out))
+    assert "holds another run (training.lr 0.05 there, 0.01 here); choose another --out" in message
+
+
+def test_a_folder_with_results_but_no_config_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "rounds.jsonl").write_text("")
+    assert "holds rounds.jsonl without config.yaml" in refused(capsys, "run", *SHORT, "--out", str(tmp_path))
+
+
+def test_a_diverged_run_says_so_and_fails(capsys: Capture, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert call("run", *SHORT, "--training.lr", "1e30", "--out", str(out)) == 1
+    captured = capsys.readouterr()
+    assert "error: the run diverged" in captured.err
+    assert "lower --training.lr" in captured.err
+    assert json.loads((out / "result.json").read_text())["status"] == "diverged"
+
+
+def _without_seconds(folder: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["seconds"], line["metrics"]["time/round_seconds"]
+    return lines
+
+
+def test_an_interrupted_run_goes_on_from_its_snapshot(capsys: Capture, tmp_path: Path, monkeypatch: Any) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert call("run", *SHORT, "--out", str(whole)) == 0
+    from fedrela_bench.cli.run_folder import RunFolder
+
+    append = RunFolder.append
+
+    def interrupted(self: RunFolder, result: Any) -> None:
+        if result.round == 3:
+            raise KeyboardInterrupt
+        append(self, result)
+
+    monkeypatch.setattr("fedrela_bench.cli.run.SNAPSHOT_SECONDS", 0.0)
+    monkeypatch.setattr(RunFolder, "append", interrupted)
+    assert call("run", *SHORT, "--out", str(parts)) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert len(_without_seconds(parts)) == 2
+    monkeypatch.setattr(RunFolder, "append", append)
+    assert call("run", *SHORT, "--out", str(parts)) == 0
+    assert "continuing after round 2" in capsys.readouterr().out
+    assert _without_seconds(parts) == _without_seconds(whole)
+    with np.load(whole / "confusion.npz") as left, np.load(parts / "confusion.npz") as right:
+        assert all((left[name] == right[name]).all() for name in left.files)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_leave_the_finished_rounds(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    arguments = ["run", "--federation.rounds", "5000", "--out", str(out)]
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("round    3/"):  # a round is shown when it is kept
+            break
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in errors
+    assert len((out / "rounds.jsonl").read_text().splitlines()) >= 3
+    assert not (out / "result.json").exists()
+
+
+# tune, report and the rest -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    file = tmp_path / "space.yaml"
+    file.write_text(
+        "algorithm: [fedavg, fedetf]\n"
+        "parameters: {relabel.tau: {choice: [0.05, 0.1]}, relabel.start: {choice: [0.4, 0.8]}}\n"
+        "trials: 4\nseeds: [1, 2]\nfixed: {federation.rounds: 20, training.batch_size: 8}\n"
+    )
+    return file
+
+
+def test_a_dry_run_counts_and_starts_nothing(space: Path, capsys: Capture, tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    arguments = ["tune", "--space", str(space), "--dry-run", "--out", str(out)]
+    assert call(*arguments) == 0
+    text = capsys.readouterr().out
+    assert "baselines: 4 full runs (fedavg, fedetf x seeds [1, 2])" in text
+    assert "cost: 7.2 full runs, 12 without the common trunks" in text
+    assert not out.exists()
+    assert call(*arguments, "--json", "--seeds", "3", "--trials", "10", "--algorithm", "fedavg") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["seeds"], plan["baselines"], plan["cells"], plan["full_runs"]) == ([1, 2, 3], 3, 30, 15.0)
+
+
+class FakeResult:
+    exit_code = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {"status": "finished"}
+
+
+def test_tune_hands_the_request_over(space: Path, capsys: Capture, tmp_path: Path, monkeypatch: Any) -> None:
+    seen: list[Any] = []
+
+    def fake(request: Any) -> FakeResult:
+        seen.append(request)
+        return FakeResult()
+
+    monkeypatch.setattr("fedrela_bench.study.runner.tune", fake)
+    arguments = ["tune", "--space", str(space), "--seeds", "3,5", "--json", "--trials", "7", "--sampler", "random"]
+    arguments += ["--selection", "oracle", "--training.lr", "0.5", "--max-concurrent", "2", "--seed", "9"]
+    assert call(*arguments, "--algorithm", "fedavg", "--algorithm", "fedprox") == 0
+    assert json.loads(capsys.readouterr().out) == {"status": "finished"}
+    request = seen[0]
+    assert (request.seeds, request.trials, request.sampler, request.search_seed) == ((3, 5), 7, "random", 9)
+    assert (request.out, request.dataset, request.max_concurrent) == (Path("studies/digits_lt"), "digits_lt", 2)
+    assert list(request.bases) == ["fedavg", "fedprox"]
+    base = request.bases["fedprox"]
+    assert (base.training.lr, base.training.batch_size, base.federation.rounds) == (0.5, 8, 20)
+    assert (base.evaluation.selection, base.federation.algorithm) == ("oracle", "fedprox")
+
+
+def test_data_show_prints_and_draws(capsys: Capture, tmp_path: Path) -> None:
+    picture = tmp_path / "map.png"
+    assert call("data", "show", "--dataset", "digits_step", "--data.minority", "[1]", "--out", str(picture)) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"minority +1 classes", text)
+    assert "empty clients: " in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_algorithms_and_spaces(space: Path, capsys: Capture, tmp_path: Path) -> None:
+    assert call("algorithms", "list") == 0
+    assert "fedprox" in capsys.readouterr().out
+    assert call("algorithms", "show", "fedprox") == 0
+    assert "--federation.options.mu 0.01" in capsys.readouterr().out
+    assert call("spaces", "check", str(space)) == 0
+    assert call("spaces", "show", str(space)) == 0
+    assert "8 points; 4 trials; seeds 1, 2" in capsys.readouterr().out
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("algorithm: fedavg\nparameters: {relabel.tua: {choice: [1]}}\n")
+    assert "relabel.tau" in refused(capsys, "spaces", "check", str(space), str(wrong))
+
+
+def test_every_shipped_space_is_right(capsys: Capture) -> None:
+    assert call("spaces", "check") == 0
+    assert call("spaces", "list") == 0
+    assert "digits_lt" in capsys.readouterr().out
+
+
+def test_doctor_tells_what_is_here(capsys: Capture) -> None:
+    assert call("doctor") == 0
+    text = capsys.readouterr().out
+    assert "comes with scikit-learn" in text
+    assert re.search(r"^torch \d", text, re.MULTILINE)
+
+
+def test_the_ui_starts_without_job_workers(capsys: Capture, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "study.json").write_text(json.dumps({"tracking_uri": f"sqlite:///{tmp_path / 'mlflow.db'}"}))
+    seen: dict[str, Any] = {}
+
+    class Server:
+        def __init__(self, arguments: list[str], env: dict[str, str]) -> None:
+            seen.update(arguments=arguments, env=env)
+
+        def wait(self) -> int:
+            return 0
+
+        def terminate(self) -> None:
+            seen["ended"] = True
+
+    monkeypatch.setattr("fedrela_bench.cli.report.subprocess.Popen", Server)
+    assert call("ui", str(tmp_path), "--port", "5123") == 0
+    assert "http://127.0.0.1:5123" in capsys.readouterr().out
+    assert seen["env"]["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
+    assert "5123" in seen["arguments"]
+    assert seen["ended"]
