@@ -1,0 +1,188 @@
+"""Arms of a comparison: the runs of one configuration over its seeds, and the choice among configurations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from fedrela_bench.errors import ConfigError
+from fedrela_bench.reporting.select import RoundRule, run_value, selection_metric, values_by_seed
+from fedrela_bench.reporting.source import TAGS, StudyRuns
+from fedrela_bench.reporting.spec import RowSpec
+from fedrela_bench.reporting.stats import summarize
+from fedrela_bench.yaml_io import parse_scalar
+
+_OF_THE_RUN = {"seed", "relabel.tau", "relabel.start", "relabel.period", "federation.algorithm", "federation.rounds"}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One configuration over its seeds.
+
+    Attributes:
+        label: what readers see.
+        runs: its rows of `StudyRuns.frame`, one per seed.
+        reference: filters on the published numbers beside it.
+    """
+
+    label: str
+    runs: pd.DataFrame
+    reference: Mapping[str, Any]
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether these are trunks: runs without relabelling."""
+        return bool((self.runs["kind"] == "trunk").all())
+
+    @property
+    def fork_round(self) -> int | None:
+        """T, completed rounds before the first relabelling; None for a baseline."""
+        rounds = [parse_scalar(text) for text in self.runs["fork_round"] if text]
+        return None if self.is_baseline or not rounds else int(rounds[0])
+
+    def values(self, runs: StudyRuns, metric: str, rule: RoundRule) -> dict[int, float]:
+        """Seed to number, as fractions."""
+        return values_by_seed(runs, self.runs, metric, rule)
+
+    def baseline_values(self, runs: StudyRuns, metric: str, rule: RoundRule) -> dict[int, float]:
+        """Seed to the number of the trunk that the seed's run forked from."""
+        trunks = runs.frame[runs.frame["kind"] == "trunk"]
+        found: dict[int, float] = {}
+        for seed, trunk_key in zip(self.runs["seed"], self.runs["trunk_key"], strict=True):
+            trunk = trunks[(trunks["key"] == trunk_key) & (trunks["seed"] == seed)]
+            if len(trunk):
+                found[int(seed)] = run_value(runs, str(trunk["run_id"].iloc[0]), metric, rule)
+        return found
+
+
+def usable(frame: pd.DataFrame, seeds: Iterable[int] | None) -> pd.DataFrame:
+    """Runs that finished with a number, of the seeds asked for."""
+    good = frame[(frame["run_status"] == "FINISHED") & frame["status"].isin(["completed", "stopped", ""])]
+    return good if seeds is None else good[good["seed"].isin(list(seeds))]
+
+
+def filtered(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows whose tags and configuration fields equal all the given values."""
+    for name, wanted in where.items():
+        column = name if name in TAGS else f"param:{name}"
+        if column not in frame:
+            return frame.iloc[:0]
+        frame = frame[[_equal(value, wanted) for value in frame[column]]]
+    return frame
+
+
+def build_arms(
+    runs: StudyRuns, rows: Iterable[RowSpec], where: Mapping[str, Any], seeds: Iterable[int] | None, rule: RoundRule
+) -> list[Arm]:
+    """The arms of all rows of a spec, in its order; a row that no run fits gives an arm without runs.
+
+    Raises:
+        ConfigError: a row that should name one configuration fits several.
+    """
+    good = usable(runs.frame, seeds)
+    arms: list[Arm] = []
+    for row in rows:
+        groups = configurations(filtered(filtered(good, where), row.runs))
+        if row.optional:
+            shown = {key for arm in arms for key in arm.runs["config_key"]}
+            groups = {key: group for key, group in groups.items() if key not in shown}
+        elif not groups:
+            arms.append(Arm(row.name or _filters_text(row.runs), good.iloc[:0], row.reference))
+        for group in _choose(runs, groups, row, rule):
+            arms.append(Arm(row.name or automatic_label(runs.frame, group), group, row.reference))
+    return arms
+
+
+def automatic_label(frame: pd.DataFrame, group: pd.DataFrame) -> str:
+    """The algorithm and what sets this configuration apart, such as ``fedavg, τ=0.05, T=24 of 30``."""
+    first = group.iloc[0]
+    parts = [str(first["algorithm"])]
+    if first["kind"] != "trunk":
+        tau, period = _param(first, "relabel.tau"), _param(first, "relabel.period")
+        parts += [f"τ={tau}" if tau else "no relabelling"]
+        parts += [f"T={first['fork_round']} of {_param(first, 'federation.rounds')}"]
+        parts += [f"period {period}"] if period else []
+    parts += [f"{name}={_param(first, name)}" for name in _varied(frame, str(first["kind"]), str(first["algorithm"]))]
+    return ", ".join(parts)
+
+
+def pareto(points: Mapping[str, tuple[float, ...]]) -> list[str]:
+    """Names of the points that no other point equals or exceeds in every coordinate with one larger."""
+    finite = {name: point for name, point in points.items() if not any(math.isnan(value) for value in point)}
+    return [
+        name
+        for name, point in finite.items()
+        if not any(
+            all(o >= p for o, p in zip(other, point, strict=True)) and other != point for other in finite.values()
+        )
+    ]
+
+
+def objective_means(
+    runs: StudyRuns, group: pd.DataFrame, objectives: Iterable[str], rule: RoundRule
+) -> tuple[float, ...]:
+    """Mean over seeds of each objective where it is measured for choosing."""
+    means = []
+    for objective in objectives:
+        metric = selection_metric(objective, str(group["selection"].iloc[0]))
+        summary = summarize(values_by_seed(runs, group, metric, rule))
+        means.append(summary.mean if summary else math.nan)
+    return tuple(means)
+
+
+def configurations(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Configuration key to its runs, one per seed."""
+    return {
+        str(key): group.sort_values(["seed", "key"]).drop_duplicates("seed")
+        for key, group in frame.groupby("config_key", sort=False)
+    }
+
+
+def _choose(runs: StudyRuns, groups: dict[str, pd.DataFrame], row: RowSpec, rule: RoundRule) -> list[pd.DataFrame]:
+    if row.choose == "each":
+        return list(groups.values())
+    if row.choose == "only":
+        if len(groups) > 1:
+            shown = _filters_text(row.runs)
+            raise ConfigError(
+                f"{len(groups)} configurations fit the row {row.name or shown!r} ({shown}); "
+                "add a filter to `runs` or set `choose`"
+            )
+        return list(groups.values())
+    most = max(len(group) for group in groups.values())
+    full = {key: group for key, group in groups.items() if len(group) == most}
+    if row.choose == "front":
+        points = {key: objective_means(runs, group, runs.objectives, rule) for key, group in full.items()}
+        return [full[key] for key in sorted(pareto(points), key=lambda key: tuple(-value for value in points[key]))]
+    objective = row.choose.removeprefix("best:")
+    scores = {key: objective_means(runs, group, [objective], rule)[0] for key, group in full.items()}
+    measured = {key: score for key, score in scores.items() if not math.isnan(score)}
+    return [full[max(measured, key=lambda key: measured[key])]] if measured else []
+
+
+def _equal(value: object, wanted: object) -> bool:
+    given = parse_scalar(value) if isinstance(value, str) else value
+    if isinstance(wanted, int | float) and not isinstance(wanted, bool):
+        return (
+            isinstance(given, int | float) and not isinstance(given, bool) and math.isclose(given, wanted, rel_tol=1e-9)
+        )
+    return bool(given == wanted) or str(value) == str(wanted)
+
+
+def _param(row: pd.Series[Any], name: str) -> Any:
+    value = row.get(f"param:{name}")
+    return parse_scalar(value) if isinstance(value, str) else value
+
+
+def _varied(frame: pd.DataFrame, kind: str, algorithm: str) -> list[str]:
+    same = frame[(frame["kind"] == kind) & (frame["algorithm"] == algorithm)]
+    names = [str(name).removeprefix("param:") for name in same.columns if str(name).startswith("param:")]
+    return [name for name in names if name not in _OF_THE_RUN and same[f"param:{name}"].nunique(dropna=True) > 1]
+
+
+def _filters_text(where: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in where.items())

@@ -1,0 +1,75 @@
+"""Which round of a run is its number."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import pandas as pd
+
+from fedrela_bench.errors import ConfigError
+from fedrela_bench.reporting.source import StudyRuns
+
+RoundRule = Literal["last", "last5", "best_selected", "best_oracle"]
+ROUND_RULES: dict[RoundRule, str] = {
+    "last": "last evaluated round",
+    "last5": "mean of the last five evaluated rounds",
+    "best_selected": "round with the best accuracy on the selection slice",
+    "best_oracle": "best round by the reported test accuracy itself",
+}
+DAGGER = "†"
+
+
+def at_round(series: pd.Series[float], rule: RoundRule, selector: pd.Series[float] | None = None) -> float:
+    """The one number of a curve.
+
+    Args:
+        series: values by completed rounds.
+        rule: one of `ROUND_RULES`.
+        selector: values by completed rounds whose first maximum names the round, for the two `best` rules.
+
+    Returns:
+        NaN for an empty curve, or where the rule's selector was not measured.
+    """
+    values = series.dropna().sort_index()
+    if values.empty:
+        return math.nan
+    if rule == "last":
+        return float(values.iloc[-1])
+    if rule == "last5":
+        return float(values.iloc[-5:].mean())
+    if selector is None or selector.dropna().empty:
+        return math.nan
+    return float(values.get(selector.dropna().sort_index().idxmax(), math.nan))
+
+
+def run_value(runs: StudyRuns, run_id: str, metric: str, rule: RoundRule) -> float:
+    """A run's number for a metric such as ``test/tail``; NaN where it was not measured."""
+    stored = runs.latest(run_id, metric if rule == "last" else f"final/{metric}")
+    if rule == "last" or (rule == "last5" and not math.isnan(stored)):
+        return stored
+    selector = {"best_selected": "val/overall", "best_oracle": "test/overall"}.get(rule)
+    return at_round(runs.history(run_id, metric), rule, runs.history(run_id, selector) if selector else None)
+
+
+def values_by_seed(runs: StudyRuns, arm: pd.DataFrame, metric: str, rule: RoundRule) -> dict[int, float]:
+    """Seed to number over the runs of one arm.
+
+    Raises:
+        ConfigError: a seed stands twice in the arm with different numbers.
+    """
+    found: dict[int, float] = {}
+    for run_id, seed in zip(arm["run_id"], arm["seed"], strict=True):
+        value = run_value(runs, str(run_id), metric, rule)
+        known = found.get(int(seed), value)
+        if known != value and not (math.isnan(known) and math.isnan(value)):
+            raise ConfigError(
+                f"two runs of the same configuration and seed {seed} disagree on {metric}; filter by `key` in the spec"
+            )
+        found[int(seed)] = value
+    return found
+
+
+def selection_metric(objective: str, selection: str) -> str:
+    """Where an objective is measured for choosing: the selection slice, or the test set itself under `oracle`."""
+    return f"test/{objective}" if selection == "oracle" else f"val/{objective}"

@@ -1,0 +1,169 @@
+"""A study's MLflow runs as one pandas frame."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedrela_bench.errors import ConfigError, StoreError
+
+TAGS = (
+    "kind",
+    "algorithm",
+    "seed",
+    "trial",
+    "config_key",
+    "key",
+    "trunk_key",
+    "fork_round",
+    "status",
+    "dataset",
+    "profile",
+    "data_digest",
+    "device",
+    "selection",
+    "round_rule",
+    "version.fedrela_bench",
+    "version.torch",
+    "simulation_version",
+)
+"""Tags that become columns of `StudyRuns.frame` under their own names."""
+
+
+@dataclass(frozen=True)
+class StudyRuns:
+    """The trunk and cell runs of a study.
+
+    Attributes:
+        dataset: the name shown, such as ``cifar100_lt``.
+        frame: one row per run, ordered by kind, algorithm, configuration and seed: `run_id`, the columns of `TAGS`,
+            ``param:<dotted name>`` (text) and ``metric:<key>`` (value at the last step).
+        load_history: (run id, metric) to values by completed rounds.
+        objectives: what the study searched for, such as ``("overall", "tail")``.
+    """
+
+    dataset: str
+    frame: pd.DataFrame
+    load_history: Callable[[str, str], pd.Series[float]]
+    objectives: tuple[str, ...] = ("overall", "tail")
+    _seen: dict[tuple[str, str], pd.Series[float]] = field(default_factory=dict, compare=False)
+
+    def history(self, run_id: str, metric: str) -> pd.Series[float]:
+        """Values by completed rounds, read once."""
+        if (run_id, metric) not in self._seen:
+            self._seen[run_id, metric] = self.load_history(run_id, metric)
+        return self._seen[run_id, metric]
+
+    def latest(self, run_id: str, metric: str) -> float:
+        """The value at the last step; NaN where the run does not have the metric."""
+        column = f"metric:{metric}"
+        if column not in self.frame:
+            return math.nan
+        return float(self.frame.loc[self.frame["run_id"] == run_id, column].iloc[0])
+
+
+def read_study(study: Path, uri: str | None = None) -> StudyRuns:
+    """All finished and unfinished child runs of the study in a folder.
+
+    Args:
+        study: the folder that `tune` wrote.
+        uri: the MLflow store, where it is not the recorded one.
+
+    Raises:
+        ConfigError: not a study folder.
+        StoreError: the MLflow store cannot be read or has no run of this study.
+    """
+    record = study_record(study)
+    client = _client(uri or record.get("tracking_uri") or f"sqlite:///{study / 'mlflow.db'}")
+    found = list(_child_runs(client, record))
+    if not found:
+        raise StoreError(
+            f"{study}: MLflow holds no run of this study yet; let `tune` finish a trial, or fedrela-bench sync {study}"
+        )
+    objectives = tuple(str(name).rpartition("/")[2] for name in record["identity"]["objectives"])
+    return StudyRuns(str(record["dataset"]), runs_frame(found), _history_reader(client), objectives)
+
+
+def study_record(study: Path) -> dict[str, Any]:
+    """The contents of a study folder's study.json.
+
+    Raises:
+        ConfigError: the folder or the file is not there or not readable.
+    """
+    path = study / "study.json"
+    if not path.is_file():
+        raise ConfigError(f"{study} is not a study folder (no study.json); give the folder that `tune --out` wrote")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        record["identity"]["objectives"], record["dataset"], record["study"], record["experiment"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is damaged ({error}); restore it or start the study again") from None
+    return dict(record)
+
+
+def runs_frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """The frame of `StudyRuns` from flat rows, in an order that depends on their contents only."""
+    frame = pd.DataFrame(list(rows))
+    for name in TAGS:
+        if name not in frame:
+            frame[name] = ""
+    frame["seed"] = frame["seed"].astype(int)
+    text = [name for name in frame.columns if name in TAGS and name != "seed"]
+    frame[text] = frame[text].fillna("").astype(str)
+    order = ["kind", "algorithm", "config_key", "seed", "key"]
+    return frame.sort_values(order, kind="stable", ascending=[False, True, True, True, True]).reset_index(drop=True)
+
+
+def _client(uri: str) -> Any:
+    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+        raise StoreError(
+            f"{uri.removeprefix('sqlite:///')}: no such MLflow database; was the study moved? give --tracking-uri"
+        )
+    from mlflow.tracking import MlflowClient
+
+    return MlflowClient(tracking_uri=uri)
+
+
+def _child_runs(client: Any, record: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        experiment = client.get_experiment_by_name(record["experiment"])
+        if experiment is None:
+            return
+        token = None
+        while True:
+            page = client.search_runs(
+                [experiment.experiment_id],
+                filter_string=f"tags.study = '{record['study']}' and tags.kind != 'study'",
+                max_results=1000,
+                page_token=token,
+            )
+            for run in page:
+                yield _flat(run, record["identity"])
+            token = page.token
+            if not token:
+                return
+    except MlflowException as error:
+        raise StoreError(f"the MLflow store cannot be read ({error}); check that it is there and reachable") from None
+
+
+def _flat(run: Any, identity: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {"run_id": run.info.run_id, "run_status": run.info.status}
+    row |= {name: run.data.tags.get(name, str(identity.get(name, ""))) for name in TAGS}
+    row |= {f"param:{name}": value for name, value in run.data.params.items()}
+    return row | {f"metric:{name}": value for name, value in run.data.metrics.items()}
+
+
+def _history_reader(client: Any) -> Callable[[str, str], pd.Series[float]]:
+    def read(run_id: str, metric: str) -> pd.Series[float]:
+        points = {point.step: point.value for point in client.get_metric_history(run_id, metric)}
+        return pd.Series(points, dtype=float).sort_index()
+
+    return read

@@ -1,0 +1,214 @@
+"""From runs and a spec to the table: pairing, choice, marks and facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrela_bench.errors import ConfigError
+from fedrela_bench.reporting.arms import automatic_label, filtered, pareto
+from fedrela_bench.reporting.build import build_table
+from fedrela_bench.reporting.render import RENDERERS
+from fedrela_bench.reporting.spec import ReportSpec, load_spec
+from fedrela_bench.reporting.table import Gain, Measure, Table
+from tests.reporting.fakes import row, rows, study
+
+
+def spec(**given: Any) -> ReportSpec:
+    values = {"title": "t", "metrics": ["overall", "tail"], "rows": [{"runs": {"kind": "trunk"}}]}
+    return ReportSpec.model_validate({**values, **given})
+
+
+def table_of(spec_rows: list[dict[str, Any]], **given: Any) -> Table:
+    return build_table(study(), spec(rows=spec_rows, **given))
+
+
+def column(table: Table, key: str) -> list[Any]:
+    place = [item.key for item in table.columns].index(key)
+    return [line[place] for line in table.rows]
+
+
+def test_means_and_paired_gains() -> None:
+    table = table_of([{"runs": {"kind": "trunk"}}, {"runs": {"kind": "cell", "relabel.tau": 0.05}}])
+    base, ours = column(table, "overall")
+    assert (base.value, base.std, base.n) == (pytest.approx(62), pytest.approx(2), 3)
+    assert ours.value == pytest.approx(65)
+    gain = column(table, "overall_gain")
+    assert gain[0] is None
+    assert (gain[1].value, gain[1].n) == (pytest.approx(3), 3)
+    assert gain[1].low == pytest.approx(3 - 2.484138, abs=1e-6)
+    assert column(table, "n") == [3, 3]
+
+
+def test_labels_say_what_a_configuration_sets() -> None:
+    table = table_of([{"runs": {"kind": "trunk"}}, {"runs": {"kind": "cell"}, "choose": "each"}])
+    assert column(table, "arm") == ["fedavg", "fedavg, τ=0.05, T=8 of 10", "fedavg, τ=0.1, T=8 of 10"]
+
+
+def test_a_searched_training_field_stands_in_the_label() -> None:
+    changed = [row("cell", "b", seed, **{"param:training.lr": "0.1"}) for seed in (1, 2, 3)]
+    runs = study([*(item for item in rows() if item["config_key"] != "b"), *changed])
+    group = filtered(runs.frame, {"kind": "cell", "relabel.tau": 0.1})
+    assert automatic_label(runs.frame, group) == "fedavg, τ=0.1, T=8 of 10, training.lr=0.1"
+
+
+@pytest.mark.parametrize(
+    ("choose", "taus"),
+    [("best:overall", ["0.05"]), ("best:tail", ["0.1"]), ("front", ["0.05", "0.1"]), ("each", ["0.05", "0.1"])],
+)
+def test_choice_of_configurations(choose: str, taus: list[str]) -> None:
+    table = table_of([{"runs": {"kind": "cell"}, "choose": choose}])
+    assert [text.split("τ=")[1].split(",")[0] for text in column(table, "arm")] == taus
+
+
+def test_only_refuses_several_configurations() -> None:
+    with pytest.raises(ConfigError, match="2 configurations fit the row"):
+        table_of([{"runs": {"kind": "cell"}}])
+
+
+def test_optional_rows_are_left_out_or_not_repeated() -> None:
+    wanted = {"kind": "cell", "relabel.tau": 0.05}
+    table = table_of(
+        [
+            {"runs": wanted},
+            {"runs": wanted, "choose": "each", "optional": True},
+            {"runs": {"kind": "cell", "relabel.tau": 0.5}, "optional": True},
+        ]
+    )
+    assert len(table.rows) == 1
+
+
+def test_a_row_without_runs_is_a_row_of_dashes() -> None:
+    table = table_of([{"name": "scaffold", "runs": {"algorithm": "scaffold"}}, {"runs": {"kind": "trunk"}}])
+    assert table.rows[0] == ("scaffold", None, None, None, None, None)
+    assert "No finished run fits: scaffold." in table.notes
+
+
+def test_a_group_without_classes_is_a_dash() -> None:
+    table = table_of([{"runs": {"kind": "trunk"}}], metrics=["medium"])
+    assert column(table, "medium") == [None]
+
+
+def test_one_seed_has_no_spread_and_no_interval() -> None:
+    table = build_table(study(rows([2])), spec(rows=[{"runs": {"kind": "cell"}, "choose": "best:overall"}]))
+    measure, gain = column(table, "overall")[0], column(table, "overall_gain")[0]
+    assert (measure.std, measure.n) == (None, 1)
+    assert gain == Gain(gain.value, None, None, 1)
+    assert gain.value == pytest.approx(4)
+
+
+def test_facts_are_complete() -> None:
+    facts = dict(table_of([{"runs": {"kind": "trunk"}}]).facts)
+    assert facts["round rule"] == "last5 (mean of the last five evaluated rounds)"
+    assert facts["split"].startswith("test (the half of the official test set")
+    assert (facts["seeds"], facts["selection"], facts["dataset"]) == ("1, 2, 3", "test_slice", "digits_lt")
+    assert facts["setting"] == "rounds 10, lr 0.05"
+    assert facts["dataset digest"] == "seed 1: d1; seed 2: d2; seed 3: d3"
+    assert facts["versions"] == "fedrela-bench 0.1.0, torch 2.9, simulation 1"
+    assert "ddof 1" in facts["statistic"]
+    assert "95% t interval" in facts["statistic"]
+
+
+def test_oracle_numbers_carry_a_dagger() -> None:
+    oracle = study([{**item, "selection": "oracle"} for item in rows()])
+    table = build_table(oracle, spec(rows=[{"runs": {"kind": "cell"}, "choose": "best:tail"}]))
+    assert column(table, "overall")[0].marks == "†"
+    assert column(table, "overall_gain")[0].marks == "†"
+    assert dict(table.facts)["selection"] == "oracle †"
+    assert table.notes[0].startswith("† oracle")
+    best = table_of([{"runs": {"kind": "trunk"}}], round_rule="best_oracle")
+    assert column(best, "overall")[0].marks == "†"
+    assert column(table_of([{"runs": {"kind": "trunk"}}], round_rule="best_selected"), "overall")[0].marks == ""
+
+
+def test_uneven_seeds_versions_and_digests_are_marked() -> None:
+    given_rows = [item for item in rows() if item["run_id"] != "cell-a-3"]
+    given_rows[0] |= {"version.torch": "2.8"}
+    given_rows[4] |= {"data_digest": "other"}
+    table = build_table(
+        study(given_rows), spec(rows=[{"runs": {"kind": "trunk"}}, {"runs": {"kind": "cell"}, "choose": "each"}])
+    )
+    assert column(table, "arm") == ["fedavg §", "fedavg, τ=0.05, T=8 of 10 ‡", "fedavg, τ=0.1, T=8 of 10"]
+    notes = "\n".join(table.notes)
+    assert "‡ fewer than 3 seeds (fedavg, τ=0.05, T=8 of 10: 2)." in notes
+    assert "§ the seeds of this row were run with different versions or devices." in notes
+    assert "do not share one data split for seed 2" in notes
+
+
+def test_diverged_and_unfinished_runs_are_left_out_and_counted() -> None:
+    given_rows = rows()
+    given_rows[3] |= {"status": "diverged"}
+    given_rows[4] |= {"run_status": "RUNNING"}
+    table = build_table(study(given_rows), spec(rows=[{"runs": {"kind": "cell", "relabel.tau": 0.05}}]))
+    assert column(table, "n") == [1]
+    assert "Left out: 1 runs that diverged." in table.notes
+    assert "Left out: 1 runs that are not finished." in table.notes
+
+
+def test_another_dataset_is_refused() -> None:
+    with pytest.raises(ConfigError, match="about cifar100_lt, the study about digits_lt"):
+        table_of([{"runs": {"kind": "trunk"}}], dataset="cifar100_lt")
+
+
+def test_published_numbers_stand_beside_ours() -> None:
+    paper, published = load_spec("paper_table14")
+    runs = study(
+        [
+            {
+                **item,
+                "param:data.imbalance_factor": "20.0",
+                "param:data.alpha": "0.3",
+                "param:federation.clients": "100",
+                "param:federation.algorithm": "fedavg",
+                "profile": "step",
+                "metric:final/test/minority": 0.4,
+                "metric:final/val/minority": 0.3 if item["config_key"] == "a" else 0.2,
+            }
+            for item in rows()
+        ],
+        "fashion_mnist_step",
+    )
+    table = build_table(runs, paper, published)
+    assert [cell.value for cell in column(table, "minority_published")] == [50.5, 75.7, 75.7]
+    assert [cell.value for cell in column(table, "majority_published")] == [90.44, 87.33, 87.33]
+    assert [cell.value for cell in column(table, "overall_published")] == [78.46, 83.84, 83.84]
+    gains = column(table, "minority_gain_published")
+    assert gains[0] is None
+    assert gains[1].value == pytest.approx(25.2)
+    assert column(table, "majority") == [None, None, None]
+    assert [cell.value for cell in column(table, "minority")] == [pytest.approx(40)] * 3
+
+
+def test_the_same_runs_in_any_order_give_the_same_bytes() -> None:
+    shipped, published = load_spec("study")
+    texts = {
+        name: {renderer(build_table(study(given), shipped, published)) for given in (rows(), rows()[::-1])}
+        for name, renderer in RENDERERS.items()
+    }
+    assert all(len(found) == 1 for found in texts.values())
+
+
+def test_a_step_study_has_its_own_groups() -> None:
+    shipped, _ = load_spec("study")
+    table = build_table(study([{**item, "profile": "step"} for item in rows()]), shipped)
+    assert [item.key for item in table.columns if item.kind == "measure"] == ["overall", "majority", "minority"]
+    assert isinstance(column(table, "overall")[0], Measure)
+
+
+POINTS = st.dictionaries(st.text("abcdef", min_size=1), st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1)
+
+
+@given(POINTS)
+def test_the_front_is_what_nothing_dominates(points: dict[str, tuple[float, ...]]) -> None:
+    front = pareto(points)
+    assert front
+    for name, point in points.items():
+        beaten = any(o[0] >= point[0] and o[1] >= point[1] and o != point for o in points.values())
+        assert (name in front) != beaten
+
+
+def test_points_without_a_number_are_not_on_the_front() -> None:
+    assert pareto({"a": (float("nan"), 1.0), "b": (0.0, 0.0)}) == ["b"]
