@@ -38,20 +38,20 @@ _PAPER: dict[tuple[str, str], Recipe] = {
     ("fashion_mnist", _LT): Recipe("cnn", 40, 500, 5, 64, 0.01),
     ("cifar10", _LT): Recipe("resnet18", 40, 500, 5, 64, 0.01),
     ("cifar100", _LT): Recipe("resnet34", 10, 500, 5, 64, 0.01, alpha=0.1),
-    ("digits", _LT): Recipe("digits", 20, 200, 5, 16, 0.05, imbalance_factor=20),
+    ("digits", _LT): Recipe("digits", 20, 200, 5, 16, 0.05),
 }
 _CPU: dict[tuple[str, str], Recipe] = {
     ("fashion_mnist", _STEP): Recipe("lenet", 100, 60, 2, 32, 0.05, imbalance_factor=20, plain_images=True),
-    ("cifar10", _STEP): Recipe("cnn", 100, 30, 2, 32, 0.05, imbalance_factor=20),
-    ("cifar100", _STEP): Recipe("cnn", 10, 30, 2, 32, 0.05, imbalance_factor=20),
+    ("cifar10", _STEP): Recipe("lenet", 100, 30, 2, 32, 0.05, imbalance_factor=20),
+    ("cifar100", _STEP): Recipe("lenet", 10, 30, 2, 32, 0.05, imbalance_factor=20),
     ("fashion_mnist", _LT): Recipe("lenet", 40, 60, 2, 32, 0.05, plain_images=True),
-    ("cifar10", _LT): Recipe("cnn", 40, 30, 2, 32, 0.05),
-    ("cifar100", _LT): Recipe("cnn", 10, 30, 2, 32, 0.05, alpha=0.1),
-    ("digits", _LT): Recipe("digits", 10, 40, 2, 16, 0.05, imbalance_factor=20),
+    ("cifar10", _LT): Recipe("lenet", 40, 50, 2, 32, 0.05),
+    ("cifar100", _LT): Recipe("lenet", 10, 50, 2, 32, 0.05, alpha=0.1),
+    ("digits", _LT): Recipe("digits", 5, 80, 1, 32, 0.05),
 }
 _OWN_IMAGES: dict[Size, Recipe] = {
     "paper": Recipe("resnet18", 20, 200, 5, 32, 0.01, image_size=32),
-    "cpu": Recipe("cnn", 10, 30, 2, 32, 0.05, image_size=32),
+    "cpu": Recipe("lenet", 10, 30, 2, 32, 0.05, image_size=32),
 }
 
 
