@@ -1,0 +1,99 @@
+"""The one loop in which trunks and cells compute: journal, kept snapshots, a rolling state, and a clean stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+from fedrela_bench.errors import RunError, StoreError
+from fedrela_bench.study.curve import journal_line, relabel_arrays
+from fedrela_bench.study.engine import Run, Runtime, Stopped
+from fedrela_bench.study.store import Entry, remove_snapshot
+
+
+def advance(run: Run, entry: Entry, runtime: Runtime, first: int, until: int, keep: Collection[int] = ()) -> Any:
+    """Compute rounds up to `until` and record each one.
+
+    Rounds that the journal already has are computed again without a second line, so that no curve gets a point twice.
+
+    Args:
+        run: at any round.
+        entry: where to record; its lease is held.
+        runtime: the process's environment.
+        first: the first round that this entry's journal holds.
+        until: last round.
+        keep: rounds after which a snapshot stays.
+
+    Returns:
+        The last round's result, or None when nothing was left to compute.
+
+    Raises:
+        Stopped: the study is to stop; the state was saved.
+    """
+    journal, saved, last = entry.journal, time.monotonic(), None
+    due = first + len(journal.rounds(first))
+    _keep(run, entry, runtime, keep)
+    rounds = iter(run)
+    while run.completed_rounds < until and run.status == "running":
+        if runtime.stopping():
+            _save_rolling(run, entry, runtime, first)
+            raise Stopped("stopped on request; the same command continues")
+        result = next(rounds, None)
+        if result is None:
+            break
+        if result.flow is not None:
+            entry.write_arrays(f"relabel_r{result.round:04d}.npz", relabel_arrays(result))
+        if result.round >= due:
+            journal.append(journal_line(result, time.time()))
+        if not _keep(run, entry, runtime, keep) and _is_due(run, saved, runtime, until):
+            _save_rolling(run, entry, runtime, first)
+            saved = time.monotonic()
+        last = result
+    return last
+
+
+def _keep(run: Run, entry: Entry, runtime: Runtime, keep: Collection[int]) -> bool:
+    if run.completed_rounds not in keep or run.status != "running":
+        return False
+    if not entry.snapshot(run.completed_rounds).exists():
+        runtime.engine.save(entry.snapshot(run.completed_rounds), run.snapshot())
+    return True
+
+
+def _is_due(run: Run, saved: float, runtime: Runtime, until: int) -> bool:
+    # Never after the last round: its confusion matrix would be lost with the process.
+    unfinished = run.status == "running" and run.completed_rounds < until
+    return unfinished and time.monotonic() - saved >= runtime.rolling_seconds
+
+
+def _save_rolling(run: Run, entry: Entry, runtime: Runtime, first: int) -> None:
+    if run.completed_rounds >= first:
+        runtime.engine.save(entry.rolling, run.snapshot())
+
+
+def resume(run: Run, paths: Iterable[Path], runtime: Runtime, newest: int) -> bool:
+    """Restore the first usable snapshot.
+
+    Args:
+        run: before its first round.
+        paths: candidates, best first.
+        runtime: for reading and for reporting damage.
+        newest: snapshots of later rounds are passed over.
+
+    Returns:
+        Whether one was restored.
+    """
+    for path in paths:
+        try:
+            snapshot = runtime.engine.load(path)
+            if snapshot.round > newest:
+                continue
+            run.restore(snapshot)
+            return True
+        except (StoreError, RunError) as error:
+            if path.exists():
+                runtime.store.damaged.append(f"{error}; going on from an earlier round")
+                remove_snapshot(path)
+    return False

@@ -1,0 +1,131 @@
+"""What a study asks of a simulator, and the environment in which one process runs trunks and cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedrela_bench.config import TrialConfig
+from fedrela_bench.errors import BenchError
+from fedrela_bench.study.keys import Fingerprint, cell_key, numerics, trunk_key
+from fedrela_bench.study.store import Entry, Store
+
+
+class Stopped(BenchError):  # noqa: N818 - not an error, the end of a request
+    """The study was asked to stop; the state so far is in the store."""
+
+
+class Run(Protocol):
+    """A simulation under way, as `fedrela_bench.Simulation` is."""
+
+    @property
+    def completed_rounds(self) -> int: ...
+    @property
+    def status(self) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def snapshot(self) -> Any: ...
+    def restore(self, snapshot: Any) -> None: ...
+    @property
+    def communication(self) -> Mapping[str, int]: ...
+
+
+class Engine(Protocol):
+    """Makes datasets, simulations and snapshots."""
+
+    @property
+    def version(self) -> str: ...
+    def dataset(self, config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> Any: ...
+    def simulation(self, config: TrialConfig, dataset: Any, device: str) -> Run: ...
+    def save(self, path: Path, snapshot: Any) -> None: ...
+    def load(self, path: Path) -> Any: ...
+    def prepare(self, threads: int, gpu_share: float) -> None: ...
+    def release(self) -> None: ...
+
+
+class SimulationEngine:
+    """The package's own simulator, imported on first use."""
+
+    @property
+    def version(self) -> str:
+        """Part of every key."""
+        from fedrela_bench.simulation import SIMULATION_VERSION
+
+        return str(SIMULATION_VERSION)
+
+    def dataset(self, config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> Any:
+        """The federated dataset of a configuration."""
+        from fedrela_bench.data import load_dataset
+
+        return load_dataset(config, data_dir, cache_dir)
+
+    def simulation(self, config: TrialConfig, dataset: Any, device: str) -> Run:
+        """A simulation before its first round."""
+        from fedrela_bench.simulation import Simulation
+
+        return Simulation(config, dataset, device)
+
+    def save(self, path: Path, snapshot: Any) -> None:
+        """Write a snapshot atomically."""
+        from fedrela_bench.simulation import save_snapshot
+
+        save_snapshot(path, snapshot)
+
+    def load(self, path: Path) -> Any:
+        """Read a snapshot; StoreError when it is damaged."""
+        from fedrela_bench.simulation import load_snapshot
+
+        return load_snapshot(path)
+
+    def prepare(self, threads: int, gpu_share: float) -> None:
+        """Set this process's threads to its CPU request, and its share of GPU memory where devices are shared."""
+        import torch
+
+        torch.set_num_threads(threads)
+        if 0 < gpu_share < 1 and torch.cuda.is_available():
+            torch.cuda.set_per_process_memory_fraction(gpu_share)
+
+    def release(self) -> None:
+        """Give memory back before the process is used again."""
+        import gc
+
+        import torch
+
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Where and how one process computes; the same values on the driver give the same keys."""
+
+    store: Store
+    engine: Engine
+    device: str = "cpu"
+    device_class: str = "cpu"
+    threads: int = 1
+    rolling_seconds: float = 60.0
+    """At most this much work of a cell or trunk is repeated after a kill."""
+    stop_file: Path | None = None
+    """Exists once the study is to stop."""
+
+    def fingerprint(self, config: TrialConfig, data_digest: str) -> Fingerprint:
+        """What keys hold besides the configuration."""
+        arithmetic = numerics(config, self.device_class, self.threads)
+        return Fingerprint(data_digest, arithmetic, self.engine.version)
+
+    def trunk(self, config: TrialConfig, data_digest: str) -> Entry:
+        """The store entry of a configuration's base run."""
+        return self.store.entry("trunk", trunk_key(config, self.fingerprint(config, data_digest)))
+
+    def entry(self, config: TrialConfig, data_digest: str) -> Entry:
+        """The store entry of a configuration: a cell, or its trunk when relabelling changes nothing."""
+        if not config.relabel.active(config.federation.rounds):
+            return self.trunk(config, data_digest)
+        return self.store.entry("cell", cell_key(config, self.fingerprint(config, data_digest)))
+
+    def stopping(self) -> bool:
+        """Whether the study was asked to stop."""
+        return self.stop_file is not None and self.stop_file.exists()

@@ -1,0 +1,134 @@
+"""``study.json``: what makes a study this study, so that its command can be repeated and another one is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fedrela_bench import __version__
+from fedrela_bench.config import Json, TrialConfig, canonical_json
+from fedrela_bench.errors import ConfigError, StoreError
+from fedrela_bench.study.curve import ROUND_RULE
+from fedrela_bench.study.files import write_atomic
+from fedrela_bench.study.plan import Plan
+from fedrela_bench.tracking.payload import flatten
+
+LOCK = ".lock"
+PACKAGES = ("torch", "ray", "optuna", "mlflow", "numpy")
+
+
+@contextmanager
+def study_lock(out: Path) -> Iterator[None]:
+    """The only right to drive a study; a dead driver's lock is free.
+
+    Raises:
+        StoreError: another live process drives it.
+    """
+    from filelock import FileLock, Timeout
+
+    out.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise StoreError(f"another process runs the study in {out}; wait for it or choose another --out") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def identity(plan: Plan) -> Json:
+    """Everything that makes results of one study comparable; budgets, paths and names are not in it."""
+    return {
+        "space": plan.request.space.identity(),
+        "bases": {name: _base(config) for name, config in sorted(plan.bases.items())},
+        "seeds": list(plan.seeds),
+        "objectives": list(plan.request.objectives),
+        "data": {f"{algorithm}/{seed}": value for (algorithm, seed), value in sorted(plan.digests.items())},
+        "numerics": dict(plan.runtime.fingerprint(next(iter(plan.bases.values())), "").numerics),
+        "simulation_version": plan.runtime.engine.version,
+    }
+
+
+def _base(config: TrialConfig) -> Json:
+    values = config.model_dump(mode="json", exclude={"seed"})
+    values["data"]["source"] = config.data.source.partition(":")[0]
+    return values
+
+
+def register(plan: Plan) -> Json:
+    """Write or check ``study.json``.
+
+    Raises:
+        ConfigError: the folder holds another study; every difference is listed.
+    """
+    path = plan.request.out / "study.json"
+    current, new = _read(path), identity(plan)
+    if current and canonical_json(current["identity"]) != canonical_json(new):
+        raise ConfigError(_differences(current["identity"], new, path.parent))
+    made = {"study": current.get("study") or uuid.uuid4().hex[:12], "created": current.get("created") or time.time()}
+    values = {**made, **_facts(plan, str(made["study"])), "identity": new}
+    _write(path, values)
+    return values
+
+
+def update(out: Path, **changes: Any) -> None:
+    """Change facts of ``study.json`` that are not its identity."""
+    path = out / "study.json"
+    _write(path, {**_read(path), **changes})
+
+
+def _facts(plan: Plan, study: str) -> Json:
+    request = plan.request
+    base = next(iter(plan.bases.values()))
+    facts: Json = {
+        "dataset": request.dataset,
+        "experiment": f"fedrela-bench/{request.dataset}",
+        "tracking_uri": request.uri,
+        "store": str(request.store_dir),
+        "selection": base.evaluation.selection,
+        "round_rule": ROUND_RULE,
+        "device": plan.runtime.device_class,
+        "sampler": request.sampler,
+        "trials": request.target,
+        "command": request.resume_command,
+        "versions": {"fedrela_bench": __version__, **{name: version(name) for name in PACKAGES}},
+    }
+    parent = {name: str(facts[name]) for name in ("dataset", "selection", "round_rule", "device", "sampler")}
+    parent |= {"objectives": ",".join(request.objectives), "seeds": ",".join(map(str, plan.seeds))}
+    parent["data_digest"] = ",".join(sorted(set(plan.digests.values())))
+    return {**facts, "parent_tags": {**parent, "study": study}}
+
+
+def _read(path: Path) -> Json:
+    if not path.exists():
+        return {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        values["identity"], values["study"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            f"{path} is damaged ({error}); move it away and repeat the command to keep the store"
+        ) from error
+    return dict(values)
+
+
+def _write(path: Path, values: Json) -> None:
+    write_atomic(path, json.dumps(values, indent=1, allow_nan=False) + "\n")
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], out: Path) -> list[str]:
+    before, after = dict(flatten(old)), dict(flatten(new))
+    names = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+    shown = [f"{name} was {before.get(name)!r} and is {after.get(name)!r}" for name in names]
+    remedy = f"choose another --out, or repeat the command of {out / 'study.json'}"
+    return [f"the study in {out} is another one: {line}" for line in shown[:-1]] + [
+        f"the study in {out} is another one: {shown[-1]}; {remedy} (cells that both need are shared through --store)"
+    ]

@@ -1,0 +1,145 @@
+"""What a study leaves for people: tables, configurations for `run`, and the closing text."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedrela_bench.config import Json
+from fedrela_bench.study.files import write_atomic
+from fedrela_bench.study.plan import Plan
+from fedrela_bench.study.results import Row, StudyResult, choose
+from fedrela_bench.study.space import ALGORITHM
+
+
+def write_tables(result: StudyResult) -> None:
+    """``trials.csv`` (baselines first) and ``pareto.csv``."""
+    for name, rows in (("trials.csv", [*result.baselines, *result.trials]), ("pareto.csv", result.pareto)):
+        write_atomic(result.out / name, _csv(rows, result.objectives))
+
+
+def _csv(rows: Sequence[Row], objectives: Sequence[str]) -> str:
+    fields = sorted({name for row in rows for name in row.point if name != ALGORITHM})
+    metrics = sorted({name for row in rows for name in row.outcome.metrics if name not in objectives})
+    spread = sorted({name for row in rows for name in row.outcome.std})
+    header = ["trial", "algorithm", *fields, "status", *objectives, *(f"gain {name}" for name in objectives)]
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([*header, *metrics, *(f"std {name}" for name in spread), "seeds", "keys", "error"])
+    for row in rows:
+        outcome = row.outcome
+        start = [
+            "baseline" if row.number is None else row.number,
+            row.algorithm,
+            *(row.point.get(f, "") for f in fields),
+        ]
+        numbers = [
+            *outcome.values,
+            *(row.gains or [""] * len(objectives)),
+            *(outcome.metrics.get(m, "") for m in metrics),
+        ]
+        end = [*(outcome.std.get(m, "") for m in spread), len(outcome.keys), " ".join(outcome.keys), outcome.error]
+        writer.writerow([*start, outcome.status, *numbers, *end])
+    return buffer.getvalue()
+
+
+def write_best(plan: Plan, result: StudyResult) -> dict[str, Path]:
+    """One configuration file per objective and a balanced one; `run --config` repeats the first seed's trial."""
+    from fedrela_bench.yaml_io import dump_yaml
+
+    paths = {}
+    for name, row in choose(result.pareto, plan.request.objective_names).items():
+        config = plan.config(row.point, plan.seeds[0])
+        header = _header(name, row, result)
+        path = result.out / "best" / f"{name}.yaml"
+        write_atomic(path, header + dump_yaml(config.model_dump(mode="json")))
+        paths[name] = path
+    return paths
+
+
+def _header(name: str, row: Row, result: StudyResult) -> str:
+    values = ", ".join(
+        f"{metric} {value:.4f}" for metric, value in zip(result.objectives, row.outcome.values, strict=True)
+    )
+    lines = [
+        f"fedrela-bench run --config {result.out / 'best' / f'{name}.yaml'}",
+        f"{'Balanced choice' if name == 'balanced' else f'Best {name}'} of the study on {result.dataset}: {row.label}",
+        f"{values} (mean over {len(result.seeds)} seed(s) of the mean of the last five evaluated rounds)",
+        f"This file is trial {row.number} with seed {result.seeds[0]}.",
+    ]
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def render_text(result: StudyResult) -> str:
+    """The closing text: Pareto table against the baseline, files and commands."""
+    lines = [_headline(result), ""]
+    lines += _table(result) if result.pareto or result.baselines else ["nothing finished yet"]
+    lines += _remarks(result)
+    lines += [f"best {name}: {path}" for name, path in result.best.items()]
+    commands = {"report": result.report_command, "MLflow UI": result.ui_command}
+    if result.status == "interrupted":
+        commands = {"continue": result.resume_command}
+    return "\n".join([*lines, *(f"{name}: {command}" for name, command in commands.items() if command)]) + "\n"
+
+
+def _headline(result: StudyResult) -> str:
+    counts = result.counts
+    done = f"{len(result.trials) - len(result.failed)} trials"
+    cost = f"{counts.get('full_runs', 0):.2f} full runs instead of {counts.get('full_runs_unshared', 0):.0f}"
+    how = f"{counts.get('cells_computed', 0):.0f} cells computed, {counts.get('cells_reused', 0):.0f} reused"
+    return f"Study on {result.dataset} {result.status}: {done}, {how}, {cost}, {result.seconds:.1f} s"
+
+
+def _table(result: StudyResult) -> list[str]:
+    names = [name.split("/")[-1] for name in result.objectives]
+    reported = [f"test/{name}" for name in names if f"test/{name}" not in result.objectives]
+    header = ["Pareto front", *result.objectives, *(f"gain {name}" for name in names), *reported]
+    body = [_cells(row, result.objectives, reported) for row in (*result.baselines, *result.pareto)]
+    widths = [max(len(line[i]) for line in (header, *body)) for i in range(len(header))]
+    shown = [_aligned(line, widths) for line in (header, *body)]
+    rule = "  ".join("-" * width for width in widths)
+    seeds = f"seed {result.seeds[0]}" if len(result.seeds) == 1 else f"mean over {len(result.seeds)} seeds"
+    return [
+        shown[0],
+        rule,
+        *shown[1:],
+        f"({seeds}; mean of the last five evaluated rounds; test is the reported slice)",
+    ]
+
+
+def _cells(row: Row, objectives: Sequence[str], reported: Sequence[str]) -> list[str]:
+    gains = [f"{gain:+.4f}" for gain in row.gains] or ["-"] * len(objectives)
+    return [
+        row.label,
+        *(f"{v:.4f}" for v in row.outcome.values),
+        *gains,
+        *(_number(row.outcome.metrics, n) for n in reported),
+    ]
+
+
+def _number(metrics: Mapping[str, float], name: str) -> str:
+    return f"{metrics[name]:.4f}" if name in metrics else "-"
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    numbers = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
+    return "  ".join([cells[0].ljust(widths[0]), *numbers])
+
+
+def _remarks(result: StudyResult) -> list[str]:
+    oracle = any(name.startswith("test/") for name in result.objectives)
+    remarks = ["* selected on the reported test set (oracle)"] if oracle else []
+    flagged = [row for row in result.trials if row.outcome.status in ("diverged", "invalid")]
+    remarks += [f"{row.outcome.status}: trial {row.number} ({row.label}) counts as worst" for row in flagged]
+    remarks += [f"failed: trial {row.number} ({row.label}): {row.outcome.error}" for row in result.failed]
+    return ["", *remarks, *(f"warning: {text}" for text in result.warnings)]
+
+
+def counts_of(plan: Plan, result: StudyResult, computed: Mapping[str, int]) -> Json:
+    """What was computed and what it cost, in rounds of one full run."""
+    rounds = max(base.federation.rounds for base in plan.bases.values())
+    spent = sum(row.outcome.rounds for row in (*result.baselines, *result.trials))
+    runs = len(plan.seeds) * (len(result.baselines) + sum(bool(row.outcome.keys) for row in result.trials))
+    return {**computed, "full_runs": spent / rounds, "full_runs_unshared": float(runs)}

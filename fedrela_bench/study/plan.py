@@ -1,0 +1,140 @@
+"""A study worked out: which trunks and cells it consists of, and what the store already answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedrela_bench.config import Json, TrialConfig, digest
+from fedrela_bench.study.engine import Runtime
+from fedrela_bench.study.request import TuneRequest
+from fedrela_bench.study.space import ALGORITHM
+from fedrela_bench.study.store import Entry
+
+WORST = 0.0
+"""Objectives are accuracies to maximise; what cannot be measured counts as this."""
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """One baseline of the study."""
+
+    algorithm: str
+    seed: int
+    config: TrialConfig
+    entry: Entry
+    fork_rounds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of one configuration over all seeds."""
+
+    status: str
+    """completed, diverged, stopped (early), invalid (an objective could not be measured) or failed."""
+    values: tuple[float, ...]
+    """Objectives, means over seeds; `WORST` where the status is not completed or stopped."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Means over seeds of the final metrics."""
+    std: Mapping[str, float] = field(default_factory=dict)
+    """Sample standard deviations over seeds; {} for one seed."""
+    keys: tuple[str, ...] = ()
+    """Store keys, one per seed."""
+    rounds: int = 0
+    """Rounds behind the fork points, over all seeds."""
+    error: str = ""
+
+    @property
+    def valid(self) -> bool:
+        """Whether the values may be compared."""
+        return self.status in ("completed", "stopped")
+
+
+def failed(objectives: int, error: str) -> Outcome:
+    """The outcome of a configuration that could not be computed."""
+    return Outcome("failed", (WORST,) * objectives, error=error)
+
+
+def combine(results: Sequence[Json], objectives: Sequence[str]) -> Outcome:
+    """Mean over seeds of finished results (the content of their ``result.json``)."""
+    statuses = [result["status"] for result in results]
+    status = next((bad for bad in ("diverged", "stopped") if bad in statuses), "completed")
+    names = set.intersection(*(set(result["final"]) for result in results))
+    columns = {name: [result["final"][name] for result in results] for name in sorted(names)}
+    metrics = {name: fmean(column) for name, column in columns.items()}
+    std = {name: _std(column) for name, column in columns.items()} if len(results) > 1 else {}
+    values = tuple(metrics.get(name, math.nan) for name in objectives)
+    if status != "diverged" and not all(math.isfinite(value) for value in values):
+        status = "invalid"
+    if status in ("diverged", "invalid"):
+        values = (WORST,) * len(objectives)
+    rounds = sum(result["computed_rounds"] for result in results)
+    return Outcome(status, values, metrics, std, tuple(result["key"] for result in results), rounds)
+
+
+def _std(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A request with everything resolved that keys depend on."""
+
+    request: TuneRequest
+    bases: Mapping[str, TrialConfig]
+    runtime: Runtime
+    digests: Mapping[tuple[str, int], str]
+    """Data digest by algorithm and seed (the partition may follow the seed)."""
+    folder: Path
+    """The study folder as an absolute path, for processes in other working directories."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of every configuration."""
+        return self.request.all_seeds
+
+    def config(self, point: Mapping[str, Any], seed: int) -> TrialConfig:
+        """A point's configuration for one seed."""
+        return self.request.space.config(self.bases, point, seed)
+
+    def entry(self, point: Mapping[str, Any], seed: int) -> Entry:
+        """A point's place in the store for one seed."""
+        return self.runtime.entry(self.config(point, seed), self.digests[point[ALGORITHM], seed])
+
+    def key(self, point: Mapping[str, Any]) -> str:
+        """Equal for points that compute the same cells."""
+        return digest([self.entry(point, seed).key for seed in self.seeds])
+
+    def answer(self, point: Mapping[str, Any]) -> Outcome | None:
+        """The point's outcome when the store holds all its seeds."""
+        results = []
+        for seed in self.seeds:
+            entry = self.entry(point, seed)
+            result = self.runtime.store.result(entry.kind, entry.key)
+            if result is None:
+                return None
+            results.append(result)
+        return combine(results, self.request.objectives)
+
+    def trunks(self) -> list[Trunk]:
+        """The baselines: every algorithm with every seed."""
+        found = []
+        for algorithm, base in self.bases.items():
+            forks = tuple(self.request.space.fork_rounds(base))
+            for seed in self.seeds:
+                config = base.replace({"seed": seed}).base()
+                entry = self.runtime.trunk(config, self.digests[algorithm, seed])
+                found.append(Trunk(algorithm, seed, config, entry, forks))
+        return found
+
+    def baseline(self, algorithm: str) -> Outcome | None:
+        """An algorithm's baseline over all seeds, when it is finished."""
+        trunks = [trunk for trunk in self.trunks() if trunk.algorithm == algorithm]
+        results = [self.runtime.store.result("trunk", trunk.entry.key) for trunk in trunks]
+        known = [result for result in results if result is not None]
+        return combine(known, self.request.objectives) if len(known) == len(results) else None

@@ -1,0 +1,146 @@
+"""What a study found: baselines, trials, the Pareto front, and the configurations to use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedrela_bench.config import Json
+from fedrela_bench.study.ledger import Ledger
+from fedrela_bench.study.plan import Outcome, Plan
+from fedrela_bench.study.space import ALGORITHM
+
+
+@dataclass(frozen=True)
+class Row:
+    """A baseline or a trial."""
+
+    label: str
+    algorithm: str
+    point: Mapping[str, Any]
+    outcome: Outcome
+    gains: tuple[float, ...] = ()
+    """Objectives minus those of the algorithm's baseline."""
+    number: int | None = None
+    """Optuna trial; None for a baseline."""
+
+    def to_json(self) -> Json:
+        """Plain values."""
+        outcome = self.outcome
+        return {
+            "label": self.label,
+            "trial": self.number,
+            "algorithm": self.algorithm,
+            "point": dict(self.point),
+            "status": outcome.status,
+            "values": list(outcome.values),
+            "gains": list(self.gains),
+            "metrics": dict(outcome.metrics),
+            "std": dict(outcome.std),
+            "keys": list(outcome.keys),
+            "error": outcome.error or None,
+        }
+
+
+@dataclass
+class StudyResult:
+    """The end of a `tune` call."""
+
+    status: str
+    """finished or interrupted."""
+    exit_code: int
+    out: Path
+    dataset: str
+    objectives: tuple[str, ...]
+    seeds: tuple[int, ...]
+    baselines: list[Row]
+    trials: list[Row]
+    pareto: list[Row]
+    best: dict[str, Path] = field(default_factory=dict)
+    failed: list[Row] = field(default_factory=list)
+    counts: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+    ui_command: str = ""
+    report_command: str = ""
+    resume_command: str = ""
+
+    def to_json(self) -> Json:
+        """Plain values for ``--json``."""
+        rows = {
+            name: [row.to_json() for row in getattr(self, name)] for name in ("baselines", "trials", "pareto", "failed")
+        }
+        texts = {
+            name: getattr(self, name) for name in ("status", "exit_code", "dataset", "counts", "seconds", "warnings")
+        }
+        commands = {name: getattr(self, name) for name in ("ui_command", "report_command", "resume_command")}
+        best = {name: str(path) for name, path in self.best.items()}
+        shown = {"out": str(self.out), "objectives": list(self.objectives), "seeds": list(self.seeds), "best": best}
+        return {**texts, **shown, **rows, **commands}
+
+
+def collect(plan: Plan, ledger: Ledger) -> tuple[list[Row], list[Row]]:
+    """Baselines that are finished, and all trials in the order of their numbers."""
+    baselines = {name: outcome for name in plan.bases if (outcome := plan.baseline(name)) is not None}
+    rows = [Row(f"{name} (baseline)", name, {}, outcome) for name, outcome in baselines.items()]
+    trials = []
+    for key, outcome in {**ledger.finished, **ledger.failed}.items():
+        point, number = ledger.points[key], ledger.numbers[key]
+        base = baselines.get(point[ALGORITHM])
+        gains = _gains(outcome, base) if base is not None and outcome.valid else ()
+        trials.append(Row(label(point), point[ALGORITHM], point, outcome, gains, number))
+    return rows, sorted(trials, key=lambda row: row.number or 0)
+
+
+def _gains(outcome: Outcome, base: Outcome) -> tuple[float, ...]:
+    return tuple(value - other for value, other in zip(outcome.values, base.values, strict=True))
+
+
+def label(point: Mapping[str, Any]) -> str:
+    """A point in a few words: ``fedavg tau=0.05 start=0.8 period=0``."""
+    settings = [f"{name.rsplit('.', 1)[-1]}={_short(value)}" for name, value in point.items() if name != ALGORITHM]
+    return " ".join([str(point[ALGORITHM]), *settings])
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def pareto_front(rows: Sequence[Row]) -> list[Row]:
+    """Valid rows that no other row beats in one objective without losing in another, best first objective first."""
+    valid = [row for row in rows if row.outcome.valid]
+    front = [row for row in valid if not any(_dominates(other.outcome.values, row.outcome.values) for other in valid)]
+    return sorted(front, key=lambda row: row.outcome.values, reverse=True)
+
+
+def _dominates(left: Sequence[float], right: Sequence[float]) -> bool:
+    pairs = list(zip(left, right, strict=True))
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def choose(front: Sequence[Row], objectives: Sequence[str]) -> dict[str, Row]:
+    """The best row per objective; with several also the balanced one, nearest to all bests after scaling to 0..1."""
+    if not front:
+        return {}
+    ranked = [sorted(front, key=partial(_ranking, index=index), reverse=True) for index in range(len(objectives))]
+    chosen = {name: rows[0] for name, rows in zip(objectives, ranked, strict=True)}
+    if len(objectives) > 1:
+        columns = list(zip(*(row.outcome.values for row in front), strict=True))
+        chosen["balanced"] = min(front, key=lambda row: _distance(row.outcome.values, columns))
+    return chosen
+
+
+def _ranking(row: Row, index: int) -> tuple[float, ...]:
+    values = row.outcome.values
+    return (values[index], *values[:index], *values[index + 1 :])
+
+
+def _distance(values: Sequence[float], columns: Sequence[Sequence[float]]) -> float:
+    total = 0.0
+    for value, column in zip(values, columns, strict=True):
+        low, high = min(column), max(column)
+        total += ((high - value) / (high - low)) ** 2 if high > low else 0.0
+    return total

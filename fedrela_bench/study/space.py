@@ -1,0 +1,204 @@
+"""Search spaces: what a study may change, as a picklable define-by-run function over dotted fields of TrialConfig."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from fedrela_bench.config import Json, TrialConfig, unknown_name
+from fedrela_bench.errors import ConfigError
+from fedrela_bench.study.spacefile import find_space, list_spaces, load_space, parse_space
+
+__all__ = ["Parameter", "Space", "find_space", "list_spaces", "load_space", "parse_space"]
+
+Kind = Literal["choice", "uniform", "loguniform", "int"]
+ALGORITHM = "algorithm"
+MAX_ENUMERATED = 100_000
+PAPER_DEFAULT: Json = {"relabel.tau": 0.05, "relabel.start": 0.8, "relabel.period": 0}
+"""FedReLa's recommended setting: 5 % of the local samples, once, after 80 % of the rounds."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One searched field. `values` are the choices, or the inclusive bounds of a range."""
+
+    name: str
+    kind: Kind
+    values: tuple[Any, ...]
+    step: float | None = None
+
+    def grid(self) -> tuple[Any, ...] | None:
+        """All values, or None for a continuous range."""
+        if self.kind == "choice":
+            return self.values
+        if self.step is None:
+            return None
+        low, high = self.values
+        return tuple(self.tidy(low + index * self.step) for index in range(int((high - low) / self.step + 1e-9) + 1))
+
+    def suggest(self, trial: Any) -> Any:
+        """Ask an Optuna trial for a value; grid values come without the rounding noise of their sum."""
+        if self.kind == "choice":
+            return trial.suggest_categorical(self.name, list(self.values))
+        low, high = self.values
+        if self.kind == "int":
+            return trial.suggest_int(self.name, low, high, step=int(self.step or 1))
+        if self.kind == "loguniform":
+            return trial.suggest_float(self.name, low, high, log=True)
+        return self.tidy(trial.suggest_float(self.name, low, high, step=self.step))
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        """A value drawn uniformly from the grid or range."""
+        grid = self.grid()
+        if grid is not None:
+            return grid[int(rng.integers(len(grid)))]
+        low, high = self.values
+        if self.kind == "loguniform":
+            return float(math.exp(rng.uniform(math.log(low), math.log(high))))
+        return float(rng.uniform(low, high))
+
+    def contains(self, value: Any) -> bool:
+        """Whether a sampler could return this value."""
+        grid = self.grid()
+        if grid is None:
+            return bool(self.values[0] <= value <= self.values[1])
+        return any(_same(value, other) for other in grid)
+
+    def tidy(self, value: Any) -> Any:
+        """A value without the rounding noise of low + k * step."""
+        if self.kind == "int":
+            return int(value)
+        return round(value, 10) if self.step and self.kind == "uniform" else value
+
+    def text(self) -> str:
+        """The parameter as a user reads it, such as ``relabel.tau: 0.01 to 0.2 in steps of 0.01``."""
+        if self.kind == "choice":
+            return f"{self.name}: {', '.join(str(value) for value in self.values)}"
+        steps = f" in steps of {self.step:g}" if self.step else " (continuous)"
+        return f"{self.name}: {self.values[0]:g} to {self.values[1]:g}{steps}"
+
+
+@dataclass(frozen=True)
+class Space:
+    """A search space. Call it with an Optuna trial to get a point: ``{"algorithm": ..., "relabel.tau": ...}``."""
+
+    name: str
+    algorithms: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    seeds: tuple[int, ...] = (1,)
+    trials: int = 20
+    objectives: tuple[str, ...] | None = None
+    """None: overall and tail, or overall and minority in a step profile."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Dotted settings below the user's own; whoever builds the base configurations applies them."""
+    path: str = ""
+    header: str = ""
+
+    def __call__(self, trial: Any) -> Json:
+        """A point of the space from an Optuna trial; every key is present, single choices without asking."""
+        point = {parameter.name: parameter.suggest(trial) for parameter in self.parameters}
+        return {ALGORITHM: self._algorithm(trial), **point}
+
+    def _algorithm(self, trial: Any) -> str:
+        if len(self.algorithms) == 1:
+            return self.algorithms[0]
+        return str(trial.suggest_categorical(ALGORITHM, list(self.algorithms)))
+
+    def with_algorithms(self, names: Sequence[str]) -> Space:
+        """The same space over other base algorithms (the ``--algorithm`` option)."""
+        if not names:
+            raise ConfigError("a study needs at least one algorithm; give --algorithm NAME")
+        return replace(self, algorithms=tuple(dict.fromkeys(names)))
+
+    def size(self) -> int | None:
+        """Number of points, or None when a parameter is continuous."""
+        grids = [parameter.grid() for parameter in self.parameters]
+        if any(grid is None for grid in grids):
+            return None
+        return len(self.algorithms) * math.prod(len(grid) for grid in grids if grid is not None)
+
+    def config(self, bases: Mapping[str, TrialConfig], point: Mapping[str, Any], seed: int) -> TrialConfig:
+        """The trial's configuration: the base of the point's algorithm with the point's fields and a seed."""
+        changes = {name: value for name, value in point.items() if name != ALGORITHM}
+        return bases[point[ALGORITHM]].replace({**changes, "seed": seed})
+
+    def fork_rounds(self, base: TrialConfig) -> list[int]:
+        """Rounds T at which trials fork from the base run, ascending: the rounds to keep snapshots of."""
+        starts = self._starts(base)
+        rounds = {base.replace({"relabel.start": start}).relabel_round for start in starts}
+        return sorted(value for value in rounds if value < base.federation.rounds)
+
+    def _starts(self, base: TrialConfig) -> tuple[Any, ...]:
+        for parameter in self.parameters:
+            if parameter.name == "relabel.start":
+                return parameter.grid() or ()
+        return (base.relabel.start,)
+
+    def defaults(self) -> list[Json]:
+        """The paper's setting for each algorithm, without the fields that this space cannot express."""
+        known = {p.name: PAPER_DEFAULT[p.name] for p in self.parameters if p.name in PAPER_DEFAULT}
+        inside = {p.name: known[p.name] for p in self.parameters if p.name in known and p.contains(known[p.name])}
+        if len(self.algorithms) == 1:
+            return [inside]
+        return [{ALGORITHM: name, **inside} for name in self.algorithms]
+
+    def sample(self, rng: np.random.Generator) -> Json:
+        """A point drawn uniformly."""
+        point = {parameter.name: parameter.draw(rng) for parameter in self.parameters}
+        return {ALGORITHM: self.algorithms[int(rng.integers(len(self.algorithms)))], **point}
+
+    def points(self, rng: np.random.Generator) -> Iterator[Json]:
+        """Every point of a finite space in random order; an endless stream of draws of a continuous one."""
+        grids = [(ALGORITHM, self.algorithms), *((p.name, p.grid()) for p in self.parameters)]
+        size = self.size()
+        if size is None or size > MAX_ENUMERATED:
+            while True:
+                yield self.sample(rng)
+        for index in rng.permutation(size):
+            yield _digits(int(index), grids)
+
+    def point(self, params: Mapping[str, Any]) -> Json:
+        """The point of an Optuna trial's parameters, with grid values in their exact spelling."""
+        values = {p.name: p.tidy(params[p.name]) for p in self.parameters if p.name in params}
+        return {ALGORITHM: params.get(ALGORITHM, self.algorithms[0]), **values}
+
+    def trial_params(self, point: Mapping[str, Any]) -> Json:
+        """The part of a point that an Optuna trial carries (a single algorithm is not a parameter)."""
+        return {name: value for name, value in point.items() if name != ALGORITHM or len(self.algorithms) > 1}
+
+    def identity(self) -> Json:
+        """What makes two searches the same search: everything but names, comments and budgets."""
+        fields = {p.name: [p.kind, list(p.values), p.step] for p in self.parameters}
+        return {"algorithms": list(self.algorithms), "parameters": fields}
+
+    def describe(self) -> list[str]:
+        """Lines for people: algorithms, parameters, size and budget."""
+        size = self.size()
+        lines = [f"algorithm: {', '.join(self.algorithms)}", *(parameter.text() for parameter in self.parameters)]
+        lines += [f"fixed: {name} = {value}" for name, value in self.fixed.items()]
+        points = "continuous" if size is None else f"{size} points"
+        return [*lines, f"{points}; {self.trials} trials; seeds {', '.join(map(str, self.seeds))}"]
+
+    def check_algorithms(self, known: Sequence[str]) -> None:
+        """Raise ConfigError for algorithms that are not registered."""
+        faults = [unknown_name("algorithm", name, name, known) for name in self.algorithms if name not in known]
+        if faults:
+            raise ConfigError(faults)
+
+
+def _digits(index: int, grids: Sequence[tuple[str, Sequence[Any] | None]]) -> Json:
+    point = {}
+    for name, grid in grids:
+        values = grid or ()
+        index, digit = divmod(index, len(values))
+        point[name] = values[digit]
+    return point
+
+
+def _same(left: Any, right: Any) -> bool:
+    numbers = isinstance(left, int | float) and isinstance(right, int | float)
+    return math.isclose(left, right, abs_tol=1e-12) if numbers else bool(left == right)

@@ -1,0 +1,90 @@
+"""What runs in Ray's processes: trunks as tasks, trials as reused actors. Nothing here knows of MLflow or Optuna."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from fedrela_bench.config import Json, TrialConfig, canonical_json
+from fedrela_bench.errors import BenchError, RunError
+from fedrela_bench.study.cell import run_cell
+from fedrela_bench.study.engine import Stopped
+from fedrela_bench.study.plan import Plan, combine
+from fedrela_bench.study.space import ALGORITHM
+from fedrela_bench.study.trunk import run_trunk
+
+_DATASETS: dict[str, Any] = {}
+"""Datasets of this process; arrays are memory-mapped, so that they cost little."""
+
+
+def run_trunk_task(plan: Plan, algorithm: str, seed: int, gpu_share: float) -> Json:
+    """Compute one baseline; the result is in the store, the return value says how it went."""
+    trunk = next(t for t in plan.trunks() if (t.algorithm, t.seed) == (algorithm, seed))
+
+    def work() -> Json:
+        run_trunk(trunk.config, dataset_of(plan, trunk.config, algorithm), plan.runtime, trunk.fork_rounds)
+        return {}
+
+    return _guarded(plan, trunk.entry.key, gpu_share, work)
+
+
+def run_trial(plan: Plan, suggestion: Json, gpu_share: float) -> Json:
+    """Compute one configuration for every seed; the results are in the store."""
+    point = suggestion["point"]
+
+    def work() -> Json:
+        results = []
+        for seed in plan.seeds:
+            config = plan.config(point, seed)
+            results.append(run_cell(config, dataset_of(plan, config, point[ALGORITHM]), plan.runtime))
+        values = combine(results, plan.request.objectives).values
+        return dict(zip(plan.request.objectives, values, strict=True))
+
+    return _guarded(plan, suggestion["key"], gpu_share, work)
+
+
+def trainable(plan: Plan, gpu_share: float) -> Callable[[Json], Json]:
+    """The function that Tune calls; it carries paths and settings, never data."""
+
+    def fedrela_trial(config: Json) -> Json:
+        return run_trial(plan, config, gpu_share)
+
+    return fedrela_trial
+
+
+def dataset_of(plan: Plan, config: TrialConfig, algorithm: str) -> Any:
+    """The configuration's dataset, loaded once per process.
+
+    Raises:
+        RunError: this node's images differ from the driver's.
+    """
+    partition = config.data.partition_seed if config.data.partition_seed is not None else config.seed
+    name = canonical_json([config.data.model_dump(mode="json"), config.federation.clients, partition])
+    if name not in _DATASETS:
+        request = plan.request
+        _DATASETS[name] = plan.runtime.engine.dataset(config, request.data_dir, request.cache_dir)
+    dataset = _DATASETS[name]
+    if dataset.digest != plan.digests[algorithm, config.seed]:
+        raise RunError(
+            "this node reads other images than the driver (digests differ); give all nodes the same --data-dir"
+        )
+    return dataset
+
+
+def _guarded(plan: Plan, key: str, gpu_share: float, work: Callable[[], Json]) -> Json:
+    """Run in a prepared process; a failure becomes text, so that the process can be used again."""
+    plan.runtime.engine.prepare(plan.runtime.threads, gpu_share)
+    try:
+        return {"status": "finished", "error": None, **work()}
+    except Stopped:
+        return {"status": "stopped", "error": None}
+    except BenchError as error:
+        return {"status": "failed", "error": str(error)}
+    except Exception as error:
+        path = plan.folder / "errors" / f"{key[:12]}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(traceback.format_exc(), encoding="utf-8")
+        return {"status": "failed", "error": f"{type(error).__name__}: {error} (details in errors/{path.name})"}
+    finally:
+        plan.runtime.engine.release()

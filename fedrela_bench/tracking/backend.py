@@ -1,0 +1,121 @@
+"""The few things a study does with MLflow, on one client of its own; no global tracking state is touched."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedrela_bench.tracking.manifest import Record
+from fedrela_bench.tracking.payload import params_of, write_artifacts
+from fedrela_bench.tracking.ui import check_uri
+
+Point = tuple[str, float, int, int]
+BATCH = 900
+PARAM_BATCH = 100
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
+
+
+class Backend:
+    """MLflow at one URI, in one experiment.
+
+    Args:
+        uri: tracking URI.
+        experiment: its name; made when absent.
+    """
+
+    def __init__(self, uri: str, experiment: str) -> None:
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        from mlflow.tracking import MlflowClient
+
+        for logger in ("mlflow", "alembic"):
+            # Errors are reported by the caller, in one line each.
+            logging.getLogger(logger).setLevel(logging.CRITICAL)
+        self.client = MlflowClient(tracking_uri=check_uri(uri))
+        found = self.client.get_experiment_by_name(experiment)
+        self.experiment_id = found.experiment_id if found else self._create(experiment, uri)
+
+    def _create(self, experiment: str, uri: str) -> str:
+        # By default MLflow would put a database's artifacts into the working directory.
+        local = uri.startswith("sqlite:///")
+        location = (Path(uri.removeprefix("sqlite:///")).resolve().parent / "artifacts").as_uri() if local else None
+        return str(self.client.create_experiment(experiment, artifact_location=location))
+
+    def find(self, study: str) -> dict[str, str]:
+        """Run ids by record id (``study`` for the parent) of everything that was logged for a study."""
+        runs: dict[str, str] = {}
+        token: str | None = None
+        while True:
+            page = self.client.search_runs(
+                [self.experiment_id], f"tags.study = '{study}'", max_results=1000, page_token=token
+            )
+            for run in page:
+                tags = run.data.tags
+                name = "study" if tags.get("kind") == "study" else f"{tags.get('kind')}:{tags.get('key')}"
+                runs.setdefault(name, run.info.run_id)
+            token = page.token
+            if not token:
+                return runs
+
+    def create(self, tags: Mapping[str, str], created: float) -> str:
+        """A new run, RUNNING."""
+        run = self.client.create_run(self.experiment_id, start_time=int(created * 1000), tags=dict(tags))
+        return str(run.info.run_id)
+
+    def reopen(self, run_id: str) -> bool:
+        """RUNNING again; False when there is no such run."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self.client.update_run(run_id, status="RUNNING")
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return False
+            raise
+        return True
+
+    def log(
+        self,
+        run_id: str,
+        points: Sequence[Point] = (),
+        params: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Metrics with their stored times (the same ones again add nothing), parameters and tags."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        for start in range(0, len(points), BATCH):
+            batch = [Metric(name, value, stamp, step) for name, value, stamp, step in points[start : start + BATCH]]
+            self.client.log_batch(run_id, metrics=batch)
+        items = [Param(name, value) for name, value in (params or {}).items()]
+        for start in range(0, len(items), PARAM_BATCH):
+            self.client.log_batch(run_id, params=items[start : start + PARAM_BATCH])
+        if tags:
+            self.client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items()])
+
+    def log_params(self, run_id: str, record: Record) -> None:
+        """The record's configuration."""
+        self.log(run_id, params=params_of(record))
+
+    def upload(self, run_id: str, record: Record, folder: Path) -> None:
+        """The artifacts of a finished run."""
+        with tempfile.TemporaryDirectory() as temporary:
+            write_artifacts(record, folder, Path(temporary))
+            self.client.log_artifacts(run_id, temporary)
+
+    def upload_file(self, run_id: str, path: Path, folder: str | None = None) -> None:
+        """One file."""
+        self.client.log_artifact(run_id, str(path), folder)
+
+    def end(self, run_id: str, status: str, when: float | None = None) -> None:
+        """A terminal status: FINISHED, FAILED or KILLED."""
+        self.client.set_terminated(run_id, status, int(when * 1000) if when is not None else None)

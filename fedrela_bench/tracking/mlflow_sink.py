@@ -1,0 +1,289 @@
+"""MLflow from the driver: one thread follows the journals of a study's runs; an unreachable server only delays it.
+
+Every run is found again by its tags (study, kind, key) and every point carries the time at which its round was
+computed, so that no number of resumes makes a second run or a second point.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedrela_bench.errors import StoreError
+from fedrela_bench.tracking.backend import Backend
+from fedrela_bench.tracking.journal import Journal
+from fedrela_bench.tracking.manifest import Manifest, Record
+from fedrela_bench.tracking.payload import final_metrics, read_result, round_metrics, tags_of
+from fedrela_bench.tracking.ui import check_uri, tracking_uri
+
+POLL_SECONDS = 2.0
+RETRY_SECONDS = 15.0
+STATE = "tracking.json"
+PARENT_FILES = ("study.json", "trials.csv", "pareto.csv")
+
+
+@dataclass
+class RunState:
+    """How far a run is tracked."""
+
+    run_id: str
+    last_round: int = 0
+    prefix: bool = False
+    ended: str = ""
+    """Terminal status that MLflow was told; a run without a result may be reopened."""
+    done: bool = False
+    """The result is in MLflow; nothing is left to do."""
+
+
+@dataclass
+class State:
+    """What MLflow at one URI already has; a cache that may be lost."""
+
+    parent: str = ""
+    parent_status: str = ""
+    runs: dict[str, RunState] = field(default_factory=dict)
+
+
+class Sink:
+    """Follows a study's manifest and journals into MLflow.
+
+    Args:
+        study_dir: with ``study.json`` and ``runs.jsonl``.
+        uri: tracking URI.
+        warn: receives at most one sentence per outage.
+    """
+
+    def __init__(self, study_dir: Path, uri: str, warn: Callable[[str], None] = lambda text: None) -> None:
+        self.study_dir = study_dir
+        self.uri = check_uri(uri)
+        self.warn = warn
+        self.summary: dict[str, float] = {}
+        self.points = 0
+        self.down: str | None = None
+        self._manifest = Manifest(study_dir)
+        self._state = State()
+        self._backend: Backend | None = None
+        self._offsets: dict[str, int] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="tracking", daemon=True)
+
+    # life ------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def close(self, status: str, patience: float = 120.0) -> bool:
+        """Log what is left, end every run (KILLED where no result is) and the parent with `status`.
+
+        Returns:
+            Whether MLflow has everything; if not, `sync` completes it later.
+        """
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(patience)
+            if self._thread.is_alive():
+                self._report("MLflow does not answer in time")
+                return False
+        return self._attempt(lambda: self._finish(status))
+
+    def _follow(self) -> None:
+        wait = 0.0
+        while not self._stop.wait(wait):
+            wait = POLL_SECONDS if self._attempt(self.drain) else RETRY_SECONDS
+
+    def _attempt(self, work: Callable[[], Any]) -> bool:
+        try:
+            work()
+        except Exception as error:  # whatever the server or its client raises must not reach the study
+            self._report(f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}")
+            return False
+        self.down = None
+        return True
+
+    def _report(self, reason: str) -> None:
+        if self.down is None:
+            self.warn(
+                f"MLflow at {self.uri} cannot be written ({reason}); the study goes on, "
+                f"`fedrela-bench sync {self.study_dir}` completes the curves later"
+            )
+        self.down = reason
+
+    # work ------------------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Log everything new once."""
+        backend = self._connect()
+        records, errors = self._manifest.read()
+        for record in records:
+            state = self._state.runs.get(record.id)
+            if state is None or not (state.done or (state.ended and not self._alive(record, errors))):
+                self._drain_run(backend, record, errors)
+
+    def _alive(self, record: Record, errors: dict[str, str]) -> bool:
+        folder = self._manifest.path(record.folder)
+        return read_result(folder) is not None or record.id not in errors
+
+    def _connect(self) -> Backend:
+        if self._backend is not None:
+            return self._backend
+        study = self._study()
+        backend = Backend(self.uri, study["experiment"])
+        self._state = load_state(self.study_dir, self.uri)
+        if not self._state.parent or not backend.reopen(self._state.parent):
+            known = backend.find(study["study"])
+            self._state = State(known.pop("study", ""), "", {name: RunState(run_id) for name, run_id in known.items()})
+            if not self._state.parent or not backend.reopen(self._state.parent):
+                tags = {**study["parent_tags"], "kind": "study", "mlflow.runName": self.study_dir.resolve().name}
+                self._state.parent = backend.create(tags, study["created"])
+        self._state.parent_status = ""
+        self._backend = backend
+        self._save_state()
+        return backend
+
+    def _drain_run(self, backend: Backend, record: Record, errors: dict[str, str]) -> None:
+        state = self._state.runs.get(record.id) or self._open(backend, record)
+        result = read_result(self._manifest.path(record.folder))
+        before = (state.last_round, state.prefix, state.done)
+        if not state.prefix:
+            state.prefix = self._copy_prefix(backend, record, state)
+        if state.prefix:
+            self._log_rounds(backend, record, state)
+        if result is not None and state.last_round >= result["last_round"]:
+            self._finish_run(backend, record, state, result)
+        elif record.id in errors and result is None:
+            backend.log(state.run_id, tags={"error": errors[record.id], "status": "failed"})
+            backend.end(state.run_id, "FAILED")
+            state.ended = "FAILED"
+        if before != (state.last_round, state.prefix, state.done) or state.ended == "FAILED":
+            self._save_state()
+
+    def _open(self, backend: Backend, record: Record) -> RunState:
+        tags = {**tags_of(record, self._study()), "mlflow.parentRunId": self._state.parent}
+        state = self._state.runs[record.id] = RunState(backend.create(tags, record.created))
+        self._save_state()
+        backend.log_params(state.run_id, record)
+        return state
+
+    def _copy_prefix(self, backend: Backend, record: Record, state: RunState) -> bool:
+        """The trunk's rounds up to the fork, so that curves overlay; False while the trunk is not that far."""
+        if not record.trunk_folder or not record.fork_round:
+            return True
+        folder = self._manifest.path(record.trunk_folder)
+        lines = Journal(folder / "rounds.jsonl").rounds(1)[: record.fork_round]
+        if len(lines) < record.fork_round and read_result(folder) is None:
+            return False
+        self._log(backend, state, [point for line in lines for point in round_metrics(line)])
+        backend.log(state.run_id, tags={"prefix_copied": f"1..{len(lines)}"})
+        state.last_round = max(state.last_round, len(lines))
+        return True
+
+    def _log_rounds(self, backend: Backend, record: Record, state: RunState) -> None:
+        journal = Journal(self._manifest.path(record.folder) / "rounds.jsonl")
+        lines, offset = journal.tail(self._offsets.get(record.id, 0))
+        fresh = [line for line in lines if line["round"] > state.last_round]
+        self._log(backend, state, [point for line in fresh for point in round_metrics(line)])
+        self._offsets[record.id] = offset
+        state.last_round = max([state.last_round, *(line["round"] for line in fresh)])
+
+    def _log(self, backend: Backend, state: RunState, points: list[tuple[str, float, int, int]]) -> None:
+        if points and state.ended:
+            backend.reopen(state.run_id)
+            state.ended = ""
+        backend.log(state.run_id, points)
+        self.points += len(points)
+
+    def _finish_run(self, backend: Backend, record: Record, state: RunState, result: dict[str, Any]) -> None:
+        backend.log(state.run_id, final_metrics(result), tags={"status": result["status"]})
+        backend.upload(state.run_id, record, self._manifest.path(record.folder))
+        backend.end(state.run_id, "FINISHED", result["owner"]["time"])
+        state.ended, state.done = "FINISHED", True
+
+    def _finish(self, status: str) -> None:
+        self.drain()
+        backend, study = self._connect(), self._study()
+        for state in self._state.runs.values():
+            if not state.ended:
+                backend.end(state.run_id, "KILLED")
+                state.ended = "KILLED"
+        stamp = int(time.time() * 1000)
+        points = [(name, value, stamp, 0) for name, value in self.summary.items()]
+        backend.log(self._state.parent, points, params={"space": json.dumps(study["identity"]["space"])[:6000]})
+        for path in (
+            *(self.study_dir / name for name in PARENT_FILES),
+            *sorted((self.study_dir / "best").glob("*.yaml")),
+        ):
+            if path.exists():
+                backend.upload_file(self._state.parent, path, "best" if path.parent.name == "best" else None)
+        backend.end(self._state.parent, status)
+        self._state.parent_status = status
+        self._save_state()
+
+    # state -----------------------------------------------------------------------------------------------------------
+
+    def _study(self) -> dict[str, Any]:
+        return dict(json.loads((self.study_dir / "study.json").read_text(encoding="utf-8")))
+
+    def _save_state(self) -> None:
+        path = self.study_dir / STATE
+        known = _read(path)
+        known[self.uri] = asdict(self._state)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(known), encoding="utf-8")
+        temporary.replace(path)
+
+
+def load_state(study_dir: Path, uri: str) -> State:
+    """What MLflow at this URI is known to have; nothing when its database is gone."""
+    known = _read(study_dir / STATE).get(uri)
+    if known is None or (uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists()):
+        return State()
+    runs = {name: RunState(**values) for name, values in known["runs"].items()}
+    return State(known["parent"], known["parent_status"], runs)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def is_complete(study_dir: Path, uri: str) -> bool:
+    """Whether MLflow already has every run of the study, ended."""
+    state = load_state(study_dir, uri)
+    records, _ = Manifest(study_dir).read()
+    logged = all(record.id in state.runs and state.runs[record.id].done for record in records)
+    return state.parent_status == "FINISHED" and logged
+
+
+def sync(study_dir: Path, uri: str | None = None) -> dict[str, int]:
+    """Complete MLflow from the study's journals; runs without a result end as KILLED.
+
+    Args:
+        study_dir: the ``--out`` folder of a study that is not running.
+        uri: tracking URI; by default the study's.
+
+    Returns:
+        ``runs`` in the study and ``points`` logged now.
+
+    Raises:
+        ConfigError: not a study folder, or a file store.
+        StoreError: MLflow cannot be written, or the study is running.
+    """
+    from filelock import FileLock, Timeout
+
+    target = check_uri(uri or tracking_uri(study_dir))
+    try:
+        with FileLock(study_dir / ".lock", timeout=0):
+            sink = Sink(study_dir, target)
+            if not sink.close("FINISHED"):
+                raise StoreError(f"MLflow at {target} cannot be written ({sink.down}); start the server and repeat")
+    except Timeout:
+        raise StoreError(f"the study in {study_dir} is running and logs by itself; wait for its end") from None
+    return {"runs": len(Manifest(study_dir).read()[0]), "points": sink.points}

@@ -1,0 +1,134 @@
+"""What a run shows in MLflow: parameters, at most fifteen metric keys, tags and artifacts."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedrela_bench.config import RelabelConfig
+from fedrela_bench.tracking.manifest import Record
+
+MAX_PARAM = 6000
+ROUND_METRICS = (
+    "train/loss",
+    "test/overall",
+    "test/head",
+    "test/medium",
+    "test/tail",
+    "test/majority",
+    "test/minority",
+    "val/overall",
+    "val/tail",
+    "val/minority",
+    "relabel/changed",
+    "time/round_seconds",
+)
+FINAL_METRICS = tuple(name for name in ROUND_METRICS if name.startswith(("test/", "val/")))
+_ALWAYS = ("relabel.tau", "relabel.start", "relabel.period", "relabel.preset")
+
+
+def params_of(record: Record) -> dict[str, str]:
+    """The flattened configuration; relabel options at their defaults are left out, a trunk has none at all."""
+    defaults = dict(flatten(RelabelConfig().model_dump(mode="json"), "relabel."))
+    shown = {}
+    for name, value in flatten(record.config):
+        if name.startswith("relabel.") and name not in _ALWAYS and value == defaults.get(name):
+            continue
+        if name.startswith("relabel.") and record.kind == "trunk":
+            continue
+        shown[name] = str(value)[:MAX_PARAM]
+    return shown
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted names and values of nested settings; lists stay whole, nothing is said about None."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", value
+
+
+def round_metrics(line: Mapping[str, Any]) -> list[tuple[str, float, int, int]]:
+    """(name, value, milliseconds, step) of one journal line, with the time at which it was written."""
+    metrics, stamp = line["result"]["metrics"], int(line["timestamp"] * 1000)
+    return [(name, float(metrics[name]), stamp, line["round"]) for name in ROUND_METRICS if name in metrics]
+
+
+def final_metrics(result: Mapping[str, Any]) -> list[tuple[str, float, int, int]]:
+    """The numbers by the round rule as ``final/...``, at the last round."""
+    stamp, step = int(result["owner"]["time"] * 1000), result["last_round"]
+    final = result["final"]
+    return [(f"final/{name}", float(final[name]), stamp, step) for name in FINAL_METRICS if name in final]
+
+
+def tags_of(record: Record, study: Mapping[str, Any]) -> dict[str, str]:
+    """Identity and provenance of a run."""
+    own = {"kind": record.kind, "key": record.key, "trunk_key": record.trunk_key or record.key}
+    own |= {"algorithm": record.algorithm, "seed": str(record.seed)}
+    if record.kind == "cell":
+        own |= {"trial": str(record.trial), "fork_round": str(record.fork_round)}
+    shared = {
+        name: str(study[name]) for name in ("study", "dataset", "selection", "round_rule", "device") if name in study
+    }
+    versions = {f"version.{name}": str(value) for name, value in study.get("versions", {}).items()}
+    return {**shared, **versions, **own, **record.tags, "mlflow.runName": record.name}
+
+
+def write_artifacts(record: Record, folder: Path, target: Path) -> None:
+    """Collect a finished run's files: resolved config, journal, arrays, and tables of the relabel flow and classes."""
+    from fedrela_bench.yaml_io import dump_yaml
+
+    (target / "config.yaml").write_text(dump_yaml(dict(record.config)), encoding="utf-8")
+    for path in (*sorted(folder.glob("*.npz")), folder / "rounds.jsonl"):
+        if path.exists():
+            shutil.copy(path, target / path.name)
+    _write_flow(folder, target / "relabel_flow.csv")
+    _write_classes(folder / "curves.npz", target / "per_class.csv")
+
+
+def _write_flow(folder: Path, target: Path) -> None:
+    import numpy as np
+
+    rows = []
+    for path in sorted(folder.glob("relabel_r*.npz")):
+        with np.load(path) as arrays:
+            flow = arrays["flow"]
+        moved = [(int(a), int(b)) for a, b in zip(*np.nonzero(flow), strict=True) if a != b]
+        rows += [(int(path.stem[9:]), source, to, int(flow[source, to])) for source, to in moved]
+    if rows:
+        _write_csv(target, ("round", "from", "to", "count"), rows)
+
+
+def _write_classes(path: Path, target: Path) -> None:
+    import numpy as np
+
+    if not path.exists():
+        return
+    with np.load(path) as arrays:
+        tables = {name: arrays[name] for name in arrays.files if name.startswith("per_class_")}
+        last = {name: table[-1] for name, table in tables.items() if table.ndim == 2 and len(table)}
+    names = sorted(last)
+    if names:
+        rows = [(index, *values) for index, values in enumerate(zip(*(last[name] for name in names), strict=True))]
+        _write_csv(target, ("class", *(name.removeprefix("per_class_") for name in names)), rows)
+
+
+def _write_csv(path: Path, header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def read_result(folder: Path) -> dict[str, Any] | None:
+    """A finished run's ``result.json``, or None."""
+    try:
+        values = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return values if isinstance(values, dict) and "final" in values else None

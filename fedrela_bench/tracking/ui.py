@@ -1,0 +1,60 @@
+"""Where a study is tracked and how to look at it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from urllib.parse import urlparse
+
+from fedrela_bench.errors import ConfigError
+
+
+def default_uri(study_dir: Path) -> str:
+    """SQLite in the study folder."""
+    return f"sqlite:///{study_dir.resolve() / 'mlflow.db'}"
+
+
+def check_uri(uri: str) -> str:
+    """The URI, when MLflow can use it.
+
+    Raises:
+        ConfigError: a file store or an unknown scheme, with what to use instead.
+    """
+    scheme = uri.partition(":")[0] if ":" in uri else ""
+    if scheme in ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks") or "+" in scheme:
+        return uri
+    folder = urlparse(uri).path or "."
+    raise ConfigError(
+        f"tracking URI {uri} is a file store, which MLflow no longer writes; "
+        f"use sqlite:///{Path(folder) / 'mlflow.db'} or the http address of a server"
+    )
+
+
+def tracking_uri(study_dir: Path) -> str:
+    """The tracking URI of a study.
+
+    Raises:
+        ConfigError: the folder is not a study.
+    """
+    path = study_dir / "study.json"
+    if not path.is_file():
+        raise ConfigError(
+            f"{study_dir} is not a study folder (no study.json); give the --out folder of `fedrela-bench tune`"
+        )
+    recorded = json.loads(path.read_text(encoding="utf-8")).get("tracking_uri")
+    return str(recorded) if recorded else default_uri(study_dir)
+
+
+def ui_command(study_dir: Path, uri: str | None = None, port: int = 5000) -> tuple[list[str], dict[str, str]]:
+    """The MLflow server for a study: arguments and extra environment (without MLflow's job workers).
+
+    Raises:
+        ConfigError: not a study folder, or the study is tracked on a server that has its own address.
+    """
+    target = check_uri(uri or tracking_uri(study_dir))
+    if target.startswith("http"):
+        raise ConfigError(f"this study is tracked on {target}; open that address in a browser")
+    arguments = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", target]
+    arguments += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    return arguments, {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}

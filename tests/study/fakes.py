@@ -1,0 +1,166 @@
+"""A simulator that takes microseconds a round and is as exact about state as the real one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrela_bench.config import TrialConfig, digest
+from fedrela_bench.errors import RunError, StoreError
+from fedrela_bench.study.engine import Runtime
+from fedrela_bench.study.request import TuneRequest
+from fedrela_bench.study.space import Space, parse_space
+from fedrela_bench.study.store import Store
+
+SPACE = {
+    "algorithm": ["fedavg", "fedprox"],
+    "parameters": {
+        "relabel.tau": {"uniform": [0.01, 0.2, 0.01]},
+        "relabel.start": {"uniform": [0.5, 0.9, 0.1]},
+        "relabel.period": {"choice": [0, 1, 2]},
+    },
+    "trials": 4,
+    "seeds": 1,
+}
+
+
+@dataclass(frozen=True)
+class FakeResult:
+    round: int
+    status: str
+    metrics: dict[str, float]
+    confusion: dict[str, np.ndarray]
+    flow: np.ndarray | None
+    seconds: float = 0.001
+    participants: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True)
+class FakeDataset:
+    digest: str
+
+
+@dataclass(frozen=True)
+class FakeSnapshot:
+    base: str
+    round: int
+    state: int
+    status: str
+    nbytes: int = 100
+
+
+class FakeRun:
+    """State is a number that every round mixes with what the configuration says about that round."""
+
+    def __init__(self, config: TrialConfig, engine: FakeEngine) -> None:
+        self.config, self.engine = config, engine
+        self.completed_rounds, self.state, self.status = 0, config.seed * 7919 + 1, "running"
+        self.communication = {"down": 10, "up": 10}
+
+    def _base(self) -> str:
+        return digest(self.config.base().model_dump(mode="json"))
+
+    def __iter__(self) -> Iterator[FakeResult]:
+        rounds, relabel = self.config.federation.rounds, self.config.relabel
+        while self.status == "running":
+            time.sleep(self.engine.delay)
+            index, fork = self.completed_rounds, self.config.relabel_round
+            active = relabel.active(rounds) and index >= fork
+            again = bool(relabel.period) and (index - fork) % max(1, relabel.period) == 0
+            fresh = active and (index == fork or again)
+            mix = round(relabel.tau * 1000) + index if fresh else index
+            self.state = (self.state * 1103515245 + 12345 + mix * active + index) % 2**31
+            self.completed_rounds += 1
+            diverged = active and self.engine.diverges_at is not None and relabel.tau == self.engine.diverges_at
+            if active and relabel.tau == self.engine.crashes_at:
+                raise ZeroDivisionError("no luck")
+            if active and relabel.tau == self.engine.dies_at:
+                os.kill(os.getpid(), 9)
+            if self.completed_rounds >= rounds:
+                self.status = "completed"
+            if diverged:
+                self.status = "diverged"
+            yield self._result(diverged, fresh)
+
+    def _result(self, diverged: bool, fresh: bool) -> FakeResult:
+        flow = np.array([[5, 1], [0, 4]]) if fresh else None
+        if diverged:
+            return FakeResult(self.completed_rounds, "diverged", {"train/lr": 0.1}, {}, flow)
+        hit = self.state % 90 + 5
+        confusion = np.array([[hit, 100 - hit], [50, 50]])
+        parts = {"overall": (hit + 50) / 200, "tail": hit / 100, "head": 0.5}
+        metrics = {f"{part}/{name}": value for part in ("test", "val") for name, value in parts.items()}
+        if not self.engine.measures_tail:
+            metrics = {name: value for name, value in metrics.items() if not name.endswith("tail")}
+        metrics["train/loss"] = 1.0 / self.completed_rounds
+        return FakeResult(self.completed_rounds, "ok", metrics, {"test": confusion, "val": confusion}, flow)
+
+    def snapshot(self) -> FakeSnapshot:
+        return FakeSnapshot(self._base(), self.completed_rounds, self.state, self.status)
+
+    def restore(self, snapshot: FakeSnapshot) -> None:
+        if snapshot.base != self._base():
+            raise RunError("snapshot of another run")
+        self.completed_rounds, self.state, self.status = snapshot.round, snapshot.state, "running"
+
+
+@dataclass(frozen=True)
+class FakeEngine:
+    delay: float = 0.0
+    diverges_at: float | None = None
+    crashes_at: float | None = None
+    dies_at: float | None = None
+    measures_tail: bool = True
+    modules_note: Path | None = None
+    version: str = "fake"
+    loads: list[str] = field(default_factory=list)
+
+    def dataset(self, config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> FakeDataset:
+        self.loads.append(config.data.source)
+        return FakeDataset(f"data-{config.seed}")
+
+    def simulation(self, config: TrialConfig, dataset: Any, device: str) -> FakeRun:
+        return FakeRun(config, self)
+
+    def save(self, path: Path, snapshot: FakeSnapshot) -> None:
+        path.write_bytes(pickle.dumps(snapshot))
+        path.with_name(path.name + ".digest").write_text("x")
+
+    def load(self, path: Path) -> FakeSnapshot:
+        try:
+            snapshot: FakeSnapshot = pickle.loads(path.read_bytes())
+        except Exception as error:
+            raise StoreError(f"{path} is damaged") from error
+        return snapshot
+
+    def prepare(self, threads: int, gpu_share: float) -> None:
+        if self.modules_note is not None:
+            self.modules_note.write_text("\n".join(sorted(sys.modules)))
+
+    def release(self) -> None:
+        pass
+
+
+def config(**changes: Any) -> TrialConfig:
+    """A tiny configuration; changes by dotted names with __ for the dot."""
+    dotted = {name.replace("__", "."): value for name, value in changes.items()}
+    return TrialConfig().replace({"federation.rounds": 10, "evaluation.selection": "test_slice", **dotted})
+
+
+def runtime(tmp_path: Path, **engine: Any) -> Runtime:
+    return Runtime(Store(tmp_path / "store"), FakeEngine(**engine), rolling_seconds=1e9, stop_file=tmp_path / "stop")
+
+
+def request(out: Path, space: dict[str, Any] | None = None, engine: Any = None, **changes: Any) -> TuneRequest:
+    parsed: Space = parse_space({**SPACE, **(space or {})})
+    bases = {name: config(federation__algorithm=name) for name in parsed.algorithms}
+    settings = {"progress": "quiet", "device": "cpu", **changes}
+    return TuneRequest(bases, parsed, out, "digits_lt", engine=engine or FakeEngine(), **settings)

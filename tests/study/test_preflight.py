@@ -1,0 +1,139 @@
+"""Requests that cannot work end at once with numbers and exit code 2; nothing is started or written."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from fedrela_bench.errors import ConfigError, StoreError
+from fedrela_bench.study.cluster import Capacity, concurrency, gpu_faults, pick_device
+from fedrela_bench.study.identity import study_lock
+from fedrela_bench.study.runner import make_plan, tune
+from fedrela_bench.study.samplers import check_sampler
+from fedrela_bench.study.space import parse_space
+from fedrela_bench.study.worker import trainable
+from tests.study.fakes import SPACE, config, request
+
+
+def refused(tmp_path: Path, **changes: Any) -> str:
+    out = tmp_path / "study"
+    with pytest.raises(ConfigError) as caught:
+        tune(request(out, **changes))
+    assert caught.value.exit_code == 2
+    assert not out.exists()
+    return str(caught.value)
+
+
+def test_more_cpus_than_there_are(tmp_path: Path) -> None:
+    text = refused(tmp_path, cpus_per_trial=4096)
+    assert "asks for 4096 CPUs and 0 GPUs, but there are" in text
+    assert "lower --cpus-per-trial" in text
+
+
+def test_a_cluster_that_does_not_answer(tmp_path: Path) -> None:
+    began = time.monotonic()
+    text = refused(tmp_path, ray_address="127.0.0.1:9")
+    assert text.startswith("no Ray cluster answers at 127.0.0.1:9 (")
+    assert time.monotonic() - began < 5
+
+
+def test_a_device_and_a_gpu_request_that_contradict_each_other(tmp_path: Path) -> None:
+    assert "with device cpu" in refused(tmp_path, gpus_per_trial=1.0)
+    assert "needs --gpus-per-trial above 0" in refused(tmp_path, device="cuda", gpus_per_trial=0.0)
+
+
+def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
+    text = refused(
+        tmp_path, space={"objectives": ["minority"]}, sampler="tpee", trials=0, tracking_uri="file:///somewhere"
+    )
+    for part in (
+        "unknown sampler tpee; did you mean tpe?",
+        "--trials 0",
+        "use sqlite:////somewhere/mlflow.db",
+        "objective minority is not measured here; valid: overall, head, medium, tail",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.2, 0.25, 1 / 3, 0.33, 0.5, 1.0, 2.0])
+def test_fractions_that_fill_a_gpu(fraction: float) -> None:
+    assert gpu_faults(fraction) == []
+
+
+def test_a_fraction_that_wastes_a_third_names_better_ones() -> None:
+    assert gpu_faults(0.34) == [
+        "--gpus-per-trial 0.34 fits 2 times on a GPU and wastes the rest; use 0.3333 (3 per GPU) or 0.5 (2 per GPU)"
+    ]
+    assert "use 1 or 2" in gpu_faults(1.5)[0]
+
+
+def test_how_many_trials_run_at_once(tmp_path: Path) -> None:
+    two_nodes = Capacity(((8.0, 2.0), (4.0, 0.0)))
+    assert two_nodes.fit(1, 0) == 12
+    assert two_nodes.fit(1, 0.25) == 8
+    assert two_nodes.fit(2, 0.5) == 4
+    assert two_nodes.fit(1, 2) == 1
+    assert concurrency(request(tmp_path, max_concurrent=3), 0.0, two_nodes) == 3
+    with pytest.raises(ConfigError, match="2 nodes, the largest with 8 CPUs and 2 GPUs"):
+        concurrency(request(tmp_path), 3.0, two_nodes)
+
+
+def test_grid_needs_a_finite_space() -> None:
+    space = parse_space({"algorithm": "fedavg", "parameters": {"training.lr": {"loguniform": [1e-3, 1e-1]}}})
+    with pytest.raises(ConfigError, match="step or choices"):
+        check_sampler("grid", space)
+
+
+def test_a_trial_is_a_few_kilobytes_to_ship(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    plan = make_plan(asked, asked.settled(), "cpu")
+    assert len(cloudpickle.dumps(trainable(plan, 0.0))) < 2**20
+    assert pickle.loads(pickle.dumps(plan)).digests == plan.digests
+
+
+def test_paths_hold_in_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = request(Path("study"), data_dir=Path("data")).rooted()
+    assert asked.data_dir == tmp_path / "data"
+    asked = request(Path("study"))
+    bases = {name: config(data__source="folder:images") for name in asked.bases}
+    rooted = type(asked)(bases, asked.space, asked.out, "x").rooted()
+    assert rooted.bases["fedavg"].data.source == f"folder:{tmp_path / 'images'}"
+
+
+def test_selection_is_honest_unless_the_test_set_is_asked_for(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    plain = {name: config(evaluation__selection="none") for name in asked.bases}
+    honest = type(asked)(plain, asked.space, tmp_path, "x")
+    assert {base.evaluation.selection for base in honest.settled().values()} == {"test_slice"}
+    assert honest.objectives == ("val/overall", "val/tail")
+    oracle = {name: config(evaluation__selection="oracle") for name in asked.bases}
+    assert type(asked)(oracle, asked.space, tmp_path, "x").objectives == ("test/overall", "test/tail")
+    step = {name: config(data__profile="step") for name in asked.bases}
+    assert type(asked)(step, asked.space, tmp_path, "x").objectives == ("val/overall", "val/minority")
+
+
+def test_device_auto_follows_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedrela_bench.study.cluster._cuda_devices", lambda: 0)
+    assert pick_device(request(tmp_path, device="auto")) == ("cpu", 0.0)
+    monkeypatch.setattr("fedrela_bench.study.cluster._cuda_devices", lambda: 2)
+    assert pick_device(request(tmp_path, device="auto")) == ("cuda", 1.0)
+    assert pick_device(request(tmp_path, device="auto", gpus_per_trial=0.5)) == ("cuda", 0.5)
+
+
+def test_a_second_driver_of_a_live_study_is_refused(tmp_path: Path) -> None:
+    with study_lock(tmp_path), pytest.raises(StoreError, match="another process runs the study"), study_lock(tmp_path):
+        pass
+    with study_lock(tmp_path):
+        pass
+
+
+def test_checking_a_request_starts_nothing(tmp_path: Path) -> None:
+    request(tmp_path, SPACE).settled()
+    assert "ray" not in sys.modules or not __import__("ray").is_initialized()

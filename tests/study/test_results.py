@@ -1,0 +1,83 @@
+"""Pareto front, choice of configurations, tables and text."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrela_bench.study.output import render_text, write_tables
+from fedrela_bench.study.plan import Outcome
+from fedrela_bench.study.results import Row, StudyResult, choose, label, pareto_front
+
+
+def row(number: int, *values: float, status: str = "completed") -> Row:
+    point = {"algorithm": "fedavg", "relabel.tau": number / 100}
+    return Row(label(point), "fedavg", point, Outcome(status, values, {"test/tail": 0.5}, keys=("k",)), values, number)
+
+
+ROWS = [row(0, 0.5, 0.1), row(1, 0.4, 0.4), row(2, 0.1, 0.5), row(3, 0.4, 0.3), row(4, 0.9, 0.9, status="diverged")]
+
+
+def test_the_front_holds_what_nothing_beats() -> None:
+    assert [entry.number for entry in pareto_front(ROWS)] == [0, 1, 2]
+
+
+def test_best_per_objective_and_the_balanced_one() -> None:
+    chosen = choose(pareto_front(ROWS), ("overall", "tail"))
+    assert {name: entry.number for name, entry in chosen.items()} == {"overall": 0, "tail": 2, "balanced": 1}
+    assert choose([], ("overall",)) == {}
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12))
+def test_every_row_is_on_the_front_or_beaten_by_it(values: list[tuple[int, int]]) -> None:
+    rows = [row(index, float(a), float(b)) for index, (a, b) in enumerate(values)]
+    front = pareto_front(rows)
+    for entry in rows:
+        beaten = any(
+            all(x >= y for x, y in zip(other.outcome.values, entry.outcome.values, strict=True)) for other in front
+        )
+        assert beaten
+
+
+def study(out: Path) -> StudyResult:
+    base = Row("fedavg (baseline)", "fedavg", {}, Outcome("completed", (0.3, 0.05), {"test/tail": 0.1}, keys=("t",)))
+    failed = Row("fedavg tau=0.2", "fedavg", {}, Outcome("failed", (0.0, 0.0), error="no luck"), number=9)
+    return StudyResult(
+        status="finished",
+        exit_code=1,
+        out=out,
+        dataset="digits_lt",
+        objectives=("val/overall", "val/tail"),
+        seeds=(1,),
+        baselines=[base],
+        trials=[*ROWS, failed],
+        pareto=pareto_front(ROWS),
+        failed=[failed],
+        counts={"full_runs": 2.5, "full_runs_unshared": 6},
+    )
+
+
+def test_the_text_shows_gains_failures_and_what_diverged(tmp_path: Path) -> None:
+    text = render_text(study(tmp_path))
+    for part in (
+        "2.50 full runs instead of 6",
+        "fedavg (baseline)",
+        "+0.5000",
+        "failed: trial 9 (fedavg tau=0.2): no luck",
+        "diverged: trial 4",
+        "mean of the last five evaluated rounds",
+    ):
+        assert part in text
+
+
+def test_tables_hold_every_row(tmp_path: Path) -> None:
+    write_tables(study(tmp_path))
+    with (tmp_path / "trials.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [entry["trial"] for entry in rows] == ["baseline", "0", "1", "2", "3", "4", "9"]
+    assert rows[1]["val/overall"] == "0.5" and rows[1]["test/tail"] == "0.5" and rows[-1]["error"] == "no luck"
+    with (tmp_path / "pareto.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 3
