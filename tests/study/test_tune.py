@@ -46,7 +46,7 @@ def cluster() -> Iterator[None]:
 
     cloudpickle.register_pickle_by_value(fakes)
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
     yield
     ray.shutdown()
 
