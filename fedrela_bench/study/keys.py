@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from fedrela_bench.config import Json, TrialConfig, digest
+from fedrela_bench.config import TrialConfig, digest
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,4 @@ def trunk_key(config: TrialConfig, fingerprint: Fingerprint) -> str:
 
 def cell_key(config: TrialConfig, fingerprint: Fingerprint) -> str:
     """The key of a run that forks from its trunk: H(trunk key, fork round, relabelling)."""
-    return digest({"trunk": trunk_key(config, fingerprint), "fork": _branch(config)})
-
-
-def _branch(config: TrialConfig) -> Json:
-    """The relabelling in one spelling: T as a round, no preset name, no period that never comes round."""
-    values = config.relabel.model_dump(mode="json", exclude={"preset", "start"})
-    rounds, fork = config.federation.rounds, config.relabel_round
-    if fork + config.relabel.period >= rounds:
-        values["period"] = 0
-    return {"round": fork, **values}
+    return digest({"trunk": trunk_key(config, fingerprint), "fork": config.relabelling()})
