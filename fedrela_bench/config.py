@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
 from fedrela_bench.errors import ConfigError
 
@@ -17,15 +17,15 @@ Json = dict[str, Any]
 
 
 def _whole(value: object) -> object:
-    """Accept 3.0 for 3 but never True for 1."""
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not a boolean")
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """Accept 3.0 for 3 but never True for 1 nor text."""
+    if isinstance(value, bool | str):
+        raise ValueError(f"must be a number, not {'text' if isinstance(value, str) else 'a boolean'}")
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def _real(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not a boolean")
+    if isinstance(value, bool | str):
+        raise ValueError(f"must be a number, not {'text' if isinstance(value, str) else 'a boolean'}")
     return value
 
 
@@ -58,6 +58,13 @@ def _start(value: object) -> object:
     return value
 
 
+def _ids(value: object) -> object:
+    """Class ids written as "0,2,4" or as a single number."""
+    if isinstance(value, str) and value.replace(",", "").replace(" ", "").isdigit():
+        return tuple(int(part) for part in value.split(",") if part.strip())
+    return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 class Section(BaseModel):
     """A frozen group of fields; unknown names are faults."""
 
@@ -73,20 +80,20 @@ class DataConfig(Section):
     """lt: exponential; step: majority and minority classes; balanced: as the source is."""
     imbalance_factor: Annotated[Real, BeforeValidator(_factor), Field(ge=1)] = 100.0
     """Largest over smallest class count (IF of the long-tailed, IR of the step profile)."""
-    n_max: Annotated[Whole, Field(ge=1)] | None = None
+    n_max: Annotated[Whole, Field(ge=1, le=10**12)] | None = None
     """Samples of the largest class; by default the training images per class of a balanced source."""
-    minority: Literal["even", "last"] | tuple[Whole, ...] = "even"
+    minority: Annotated[Literal["even", "last"] | tuple[Whole, ...], BeforeValidator(_ids)] = "even"
     """Step profile: the first even class ids, the last ids, or a list of ids."""
     minority_fraction: Annotated[Real, Field(gt=0, lt=1)] = 0.3
     """Step profile: share of the classes in the minority; ignored when `minority` is a list."""
     partition: Literal["dirichlet", "iid"] = "dirichlet"
     alpha: Annotated[Real, Field(gt=0)] = 0.3
     """Concentration of the Dirichlet partition; smaller is more skewed."""
-    subset_seed: Annotated[Whole, Field(ge=0)] = 0
+    subset_seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 0
     """Chooses which images are kept; separate from the run's seed, as in the authors' code."""
-    partition_seed: Annotated[Whole, Field(ge=0)] | None = None
+    partition_seed: Annotated[Whole, Field(ge=0, lt=2**32)] | None = None
     """Deals the images to clients; by default the run's seed."""
-    min_client_samples: Annotated[Whole, Field(ge=0)] = 0
+    min_client_samples: Annotated[Whole, Field(ge=0, le=10**9)] = 0
     on_small_client: Literal["error", "skip", "pad"] = "error"
     """What happens to clients below `min_client_samples`."""
     augment: Literal["auto", "none", "crop_flip"] = "auto"
@@ -102,24 +109,25 @@ class FederationConfig(Section):
     algorithm: str = "fedavg"
     options: dict[str, Any] = Field(default_factory=dict)
     """Hyperparameters of the algorithm, such as mu of fedprox; `fedrela-bench algorithms show NAME` lists them."""
-    clients: Annotated[Whole, Field(ge=1)] = 20
+    clients: Annotated[Whole, Field(ge=1, le=1_000_000)] = 20
     participation: Annotated[Real, Field(gt=0, le=1)] = 1.0
     """Fraction of the clients that train in a round: max(1, int(participation * clients))."""
-    rounds: Annotated[Whole, Field(ge=1)] = 50
+    rounds: Annotated[Whole, Field(ge=1, le=1_000_000)] = 50
 
 
 class TrainingConfig(Section):
     """Local training: SGD with heavy-ball momentum, buffers empty at the start of every round."""
 
     model: str = "auto"
+    """A registered network; auto: the published one for the source, or one that suits the size of the images."""
     norm: Literal["batch", "group"] = "batch"
     """Normalisation layers of the ResNets."""
-    local_epochs: Annotated[Whole, Field(ge=1)] = 1
-    batch_size: Annotated[Whole, Field(ge=1)] = 32
+    local_epochs: Annotated[Whole, Field(ge=1, le=100_000)] = 1
+    batch_size: Annotated[Whole, Field(ge=1, le=10_000_000)] = 32
     lr: Annotated[Real, Field(gt=0)] = 0.05
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[Real, Field(ge=0)] = 1e-5
-    shuffle: bool = True
+    shuffle: StrictBool = True
     short_batch: Literal["join", "keep"] = "join"
     """With batch norm, a single left-over sample joins the batch before it, or stays a batch of one."""
     dtype: Literal["float32", "float64"] = "float32"
@@ -150,7 +158,7 @@ class RelabelConfig(Section):
     """Relabelling budget: threshold at the (1 - tau)-quantile of every class column; 0 switches relabelling off."""
     start: Annotated[int | float, BeforeValidator(_start)] = 0.8
     """T: a float up to 1.0 is a fraction of the rounds (1.0: never), an integer a number of completed rounds."""
-    period: Annotated[Whole, Field(ge=0)] = 0
+    period: Annotated[Whole, Field(ge=0, le=1_000_000)] = 0
     """Relabel again every `period` rounds; 0: once."""
     refresh_from: Literal["original", "current"] = "original"
     pick: Literal["all", "drawn"] = "all"
@@ -163,9 +171,9 @@ class RelabelConfig(Section):
     """none, minmax: the paper's ablations."""
     constant_threshold: Real | None = None
     posterior_bn: Literal["eval", "batch"] = "eval"
-    posterior_views: Annotated[Whole, Field(ge=1)] = 1
-    posterior_augment: bool = False
-    posterior_batch: Annotated[Whole, Field(ge=1)] = 200
+    posterior_views: Annotated[Whole, Field(ge=1, le=10_000)] = 1
+    posterior_augment: StrictBool = False
+    posterior_batch: Annotated[Whole, Field(ge=1, le=10_000_000)] = 200
     posterior_head: str = "scored"
     posterior_scale: Annotated[Real, Field(gt=0)] = 1.0
     """Factor on the logits before the softmax."""
@@ -173,7 +181,7 @@ class RelabelConfig(Section):
     post_relabel_lr_scale: Annotated[Real, Field(gt=0)] = 1.0
     """Learning-rate factor from T on. With tau = 0 this is the control arm "drop without relabelling"."""
     label_stats: Literal["current", "original"] = "current"
-    author_resume: bool = False
+    author_resume: StrictBool = False
     """Repeat round T-1 with empty client state before relabelling, as the released recipe's resume does."""
 
     @model_validator(mode="before")
@@ -227,7 +235,18 @@ class TrialConfig(Section):
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     relabel: RelabelConfig = Field(default_factory=RelabelConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
-    seed: Annotated[Whole, Field(ge=0)] = 1
+    seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 1
+
+    def __init__(self, **values: Any) -> None:
+        """Validate the sections, given as mappings or as sections.
+
+        Raises:
+            ConfigError: every fault in one message.
+        """
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(faults_of(error, TrialConfig)) from None
 
     @property
     def relabel_round(self) -> int:
@@ -248,12 +267,15 @@ class TrialConfig(Section):
     def replace(self, changes: Mapping[str, Any]) -> TrialConfig:
         """A copy with dotted fields changed, validated anew, such as ``{"relabel.tau": 0.05}``.
 
+        Changing ``relabel.preset`` gives the options that presets differ in the new preset's values.
+
         Raises:
             ConfigError: every unknown or wrong field in one message.
         """
         values = self.model_dump(mode="json")
         if "relabel.preset" in changes:
-            values["relabel"] = {name: values["relabel"][name] for name in ("tau", "start", "period")}
+            for name in AUTHOR_PRESET:
+                del values["relabel"][name]
         for dotted, value in changes.items():
             set_dotted(values, dotted, value)
         return parse(values)

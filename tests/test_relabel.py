@@ -443,3 +443,46 @@ def test_time_of_many_small_clients() -> None:
     for _ in range(50):
         reallocate(Q, y, 0.05, U)
     assert time.perf_counter() - started < 2.5
+
+
+def test_a_draw_equal_to_rho_is_not_a_success() -> None:
+    rng = np.random.default_rng(5)
+    posterior, labels = rng.dirichlet(np.ones(4), 60), np.repeat([0, 1, 2, 3], [30, 16, 9, 5])
+    rho = reallocate(posterior, labels, 0.3, np.ones((60, 4)) * 0.999).rho
+    assert (rho > 0).sum() > 10
+    exactly = np.where(rho > 0, rho, 0.5)
+    assert not reallocate(posterior, labels, 0.3, exactly).changed.any()
+    below = np.where(rho > 0, np.nextafter(rho, 0), 0.5)
+    assert reallocate(posterior, labels, 0.3, below).changed.sum() == (rho > 0).any(axis=1).sum()
+
+
+def test_ties_that_only_rounding_breaks_go_to_the_lowest_class_in_both_engines() -> None:
+    ties = 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(3, 9))
+        posterior, labels = rng.dirichlet(np.ones(10), n), rng.integers(0, 10, n)
+        uniforms = rng.random((n, 10)) * 0.2
+        ours = reallocate(posterior, labels, 0.05, uniforms)
+        torchs = torch_engine.reallocate(
+            torch.from_numpy(posterior),
+            torch.from_numpy(labels),
+            0.05,
+            torch.from_numpy(uniforms),
+            RelabelOptions(),
+            False,
+        )
+        assert np.array_equal(ours.labels, torchs.labels.numpy()), seed
+        for row in np.flatnonzero(ours.changed):
+            near = np.flatnonzero(np.isclose(ours.rho[row], ours.rho[row].max(), rtol=1e-11, atol=0))
+            ties += len(near) > 1
+            assert ours.labels[row] == near[0], (seed, row)
+    assert ties > 5
+
+
+def test_options_of_another_kind_are_refused() -> None:
+    for options in (None, {}, "paper"):
+        with pytest.raises(ConfigError, match="RelabelOptions"):
+            reallocate(np.ones((2, 2)), [0, 1], 0.1, np.ones((2, 2)), options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="complex"):
+        reallocate(np.ones((2, 2), dtype=complex), [0, 1], 0.1, np.ones((2, 2)))

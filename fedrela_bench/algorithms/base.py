@@ -42,7 +42,7 @@ State = dict[str, Tensor]
 class Options(BaseModel):
     """Hyperparameters of an algorithm; unknown names are faults."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, strict=True)
 
 
 class NoOptions(Options):

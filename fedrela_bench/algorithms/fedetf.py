@@ -22,7 +22,7 @@ from fedrela_bench.models.heads import CosineETFHead
 class FedETFOptions(Options):
     """gamma: exponent of the local class counts in the balanced softmax; 0 is plain cross-entropy."""
 
-    gamma: Annotated[float, Field(ge=0)] = 1.0
+    gamma: Annotated[float, Field(ge=0, le=1e6)] = 1.0
 
 
 def balanced_softmax_loss(logits: Tensor, labels: Tensor, counts: Tensor, gamma: float) -> Tensor:

@@ -52,7 +52,7 @@ class FedETFDotReg(Algorithm):
     purpose: ClassVar[str] = "dot regression to a fixed simplex ETF in feature space (FedReLa's own 'FedETF')"
     differences: ClassVar[str] = (
         "The released evaluation leaves the head's batch norm in training mode, so test-batch statistics are used: "
-        "etf_head_bn = author. Default: aggregate."
+        "etf_head_bn = author, whose batches of 100 follow the order of the test set. Default: aggregate."
     )
     OptionsModel: ClassVar[type[Options]] = FedETFDotRegOptions
     options: FedETFDotRegOptions

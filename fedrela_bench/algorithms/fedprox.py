@@ -18,7 +18,7 @@ from fedrela_bench.algorithms.registry import register
 class FedProxOptions(Options):
     """mu: strength of the pull towards the global model; 0 is FedAvg. The authors tune it in {0.001, 0.01, 0.1, 1}."""
 
-    mu: Annotated[float, Field(ge=0)] = 0.01
+    mu: Annotated[float, Field(ge=0, le=1e6)] = 0.01
 
 
 @register

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["FederatedDataset", "dataset_name", "fetch", "load_dataset", "parse_dataset_name"]
 
 
-def load_dataset(config: TrialConfig, data_dir: Path | None = None, cache_dir: Path | None = None) -> FederatedDataset:
+def load_dataset(
+    config: TrialConfig, data_dir: Path | str | None = None, cache_dir: Path | str | None = None
+) -> FederatedDataset:
     """Images, labels and clients of a configuration, ready for a simulation.
 
     Args:
@@ -32,10 +34,10 @@ def load_dataset(config: TrialConfig, data_dir: Path | None = None, cache_dir: P
     """
     from fedrela_bench.data.load import load
 
-    return load(config, data_dir, cache_dir)
+    return load(config, _path(data_dir), _path(cache_dir))
 
 
-def fetch(name: str, data_dir: Path | None = None, cache_dir: Path | None = None) -> Path | None:
+def fetch(name: str, data_dir: Path | str | None = None, cache_dir: Path | str | None = None) -> Path | None:
     """Make a dataset available offline: find or download it, then fill the cache of decoded images.
 
     Args:
@@ -53,9 +55,13 @@ def fetch(name: str, data_dir: Path | None = None, cache_dir: Path | None = None
     from fedrela_bench.data.sources import locate, read_source
 
     source, _ = parse_dataset_name(name)
-    where = locate(source, data_dir, cache_dir)
-    read_source(source, None, data_dir, cache_dir)
+    where = locate(source, _path(data_dir), _path(cache_dir))
+    read_source(source, None, _path(data_dir), _path(cache_dir))
     return where
+
+
+def _path(given: Path | str | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def __getattr__(name: str) -> object:

@@ -45,6 +45,8 @@ class FederatedDataset:
     """What a user must know: empty, skipped or padded clients, where images were found, a cache that failed."""
     digest: str
     """BLAKE2b of everything here that decides a number; see `digest_of`."""
+    made_for: str = ""
+    """`load.split_key` of the configuration that `load_dataset` was given; empty for datasets made otherwise."""
 
     @property
     def num_classes(self) -> int:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrela_bench.config import DataConfig, TrialConfig
+from fedrela_bench.config import DataConfig, TrialConfig, digest
 from fedrela_bench.data.clients import empty_client_note, listed, settle_small_clients
 from fedrela_bench.data.federated import FederatedDataset, digest_of
 from fedrela_bench.data.inputs import channel_fault, choose_inputs, resolve_statistics
 from fedrela_bench.data.longtail import choose_subset, longtail_counts, minority_classes, step_counts
 from fedrela_bench.data.names import check_source, dataset_name
-from fedrela_bench.data.partition import LEGACY_SEEDS, dirichlet_partition, iid_partition
+from fedrela_bench.data.partition import dirichlet_partition, iid_partition
 from fedrela_bench.data.sources import RawData, read_source
 from fedrela_bench.errors import ConfigError
 
@@ -35,6 +35,7 @@ def load(config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> 
         "minority": minority,
     }
     return FederatedDataset(
+        made_for=split_key(config),
         name=dataset_name(data.source, data.profile),
         train_images=raw.train_images,
         subset=subset,
@@ -49,6 +50,11 @@ def load(config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> 
         notes=(*raw.notes, *notes),
         digest=digest_of(raw.train_images, subset, labels, clients, raw.test_images, raw.test_labels, facts),
     )
+
+
+def split_key(config: TrialConfig) -> str:
+    """A name for what `load` reads of a configuration, so that a simulation notices a dataset of another one."""
+    return digest([config.data.model_dump(mode="json"), config.federation.clients, _partition_seed(config)])
 
 
 def profile_counts(data: DataConfig, available: np.ndarray) -> np.ndarray:
@@ -83,15 +89,8 @@ def _check_request(config: TrialConfig) -> None:
         check_source(data.source)
     except ConfigError as error:
         faults += error.faults
-    if data.image_size is not None and ":" not in data.source:
+    if not faults and data.image_size is not None and ":" not in data.source:
         faults.append(f"data.image_size = {data.image_size} is for folder: and parquet: sources; unset it")
-    if data.subset_seed >= LEGACY_SEEDS:
-        faults.append(f"data.subset_seed = {data.subset_seed}: must be below {LEGACY_SEEDS}")
-    if data.partition == "dirichlet" and _partition_seed(config) >= LEGACY_SEEDS:
-        faults.append(
-            f"seed {_partition_seed(config)} is too large for the Dirichlet partition; "
-            f"set data.partition_seed below {LEGACY_SEEDS}"
-        )
     if faults:
         raise ConfigError(faults)
 

@@ -44,15 +44,14 @@ def minority_classes(num_classes: int, minority: Minority, minority_fraction: fl
     Args:
         num_classes: C.
         minority: "even": the first even ids (0, 2, 4, ...), "last": the last ids, or a list of ids.
-        minority_fraction: q; floor(qC) classes; not read where `minority` is a list.
+        minority_fraction: q; the whole number nearest to qC classes; not read where `minority` is a list.
 
     Raises:
         ConfigError: a list with ids out of range, twice, none or all; or a fraction that gives no such classes.
     """
     if not isinstance(minority, str):
         return _listed_minority(num_classes, minority)
-    # 0.29 * 100 is 28.999... in binary; the user means 29.
-    size = int(np.floor(minority_fraction * num_classes + 1e-9))
+    size = int(np.floor(minority_fraction * num_classes + 0.5))
     if not 1 <= size < num_classes:
         raise ConfigError(
             f"data.minority_fraction = {minority_fraction:g} of {num_classes} classes is {size}; "

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from fedrela_bench.errors import ConfigError
 from fedrela_bench.relabel import numpy_engine, torch_engine
 from fedrela_bench.relabel.checks import as_numpy, check
 from fedrela_bench.relabel.options import RelabelOptions
@@ -69,7 +70,8 @@ def reallocate(
         posterior: (n, C) class probabilities of the n local samples under the global model, float32 or float64;
             a numpy array, or a torch tensor, which stays on its device.
         labels: (n,) class ids 0..C-1.
-        tau: relabelling budget, a fraction: thresholds are the (1 - tau)-quantiles; 0 changes nothing.
+        tau: relabelling budget, a fraction: thresholds are the (1 - tau)-quantiles; with quantile
+            thresholds 0 changes nothing.
         uniforms: (n, C) draws from [0, 1); class c is drawn for sample i if rho[i, c] exceeds uniforms[i, c].
         options: readings of the paper; `RelabelOptions.preset` has the paper's and the released code's.
         diagnostics: keep z-scores (one more array of the posterior's size), from which rho is made when asked for.
@@ -81,6 +83,8 @@ def reallocate(
     Raises:
         ConfigError: wrong shapes or values, every fault named.
     """
+    if not isinstance(options, RelabelOptions):
+        raise ConfigError(f"options = {options!r}: give RelabelOptions(...) or RelabelOptions.preset('paper'|'author')")
     if isinstance(posterior, Tensor):
         return _reallocate_tensor(posterior, labels, tau, uniforms, options, diagnostics)
     posterior = _floats(np.asarray(posterior))
@@ -118,6 +122,8 @@ def _empty(labels: Any, posterior: Any, zeros: Any, options: RelabelOptions) -> 
 
 
 def _floats(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.kind not in "fiub":
+        raise ConfigError(f"posterior is of type {array.dtype}; give real class probabilities")
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 

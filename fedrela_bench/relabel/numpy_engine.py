@@ -187,6 +187,13 @@ def block_rho(
     return rows, samples, gain(block.ravel()[above[kept]] - level, level, options) * weight
 
 
+def without_noise(rho: Floats) -> Floats:
+    """Rho rounded to 40 bits, so that values equal but for the order of operations compare as equal."""
+    bits = np.ascontiguousarray(rho).view(np.int64)
+    rounded: Floats = ((bits + (1 << 11)) & -(1 << 12)).view(np.float64)
+    return rounded
+
+
 class Winner:
     """The running choice of Algorithm 1 while blocks arrive in ascending order of class."""
 
@@ -199,6 +206,7 @@ class Winner:
     def offer(self, classes: Ints, samples: Ints, rho: Floats, uniforms: NDArray[Any]) -> None:
         """Take candidates (m,), each a class, a sample and its rho."""
         hit = rho > uniforms[samples, classes]
+        rho = without_noise(rho)
         if self.pick == "drawn":
             classes, samples, rho = classes[hit], samples[hit], rho[hit]
             self.drawn[samples] = True

@@ -119,6 +119,13 @@ def flip_probabilities(
     return excess.mul_(prior_weight[labels.long()])
 
 
+def without_noise(rho: Tensor) -> Tensor:
+    """Rho rounded to 40 bits, so that values equal but for the order of operations compare as equal."""
+    if rho.dtype != torch.float64:
+        return rho
+    return ((rho.view(torch.int64) + (1 << 11)) & -(1 << 12)).view(torch.float64)
+
+
 @torch.no_grad()
 def reallocate(
     posterior: Tensor, labels: Tensor, tau: float, uniforms: Tensor, options: RelabelOptions, diagnostics: bool
@@ -138,6 +145,7 @@ def reallocate(
     thresholds = thresholds_of(scores, origin, counts, tau, options)
     rho = flip_probabilities(scores, origin, thresholds, weights, options)
     hit = rho > uniforms[order]
+    rho = without_noise(rho)
     if options.pick == "drawn":
         rho.mul_(hit)
     best, choice = rho.max(dim=1)

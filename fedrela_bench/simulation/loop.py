@@ -14,7 +14,7 @@ from fedrela_bench.errors import RunError
 from fedrela_bench.simulation.evaluate import Evaluator
 from fedrela_bench.simulation.metrics import RoundResult, accuracies, confusion_matrix
 from fedrela_bench.simulation.relabeling import RelabelLog, RelabelSchedule, relabel_client
-from fedrela_bench.simulation.setup import make_model, make_resident
+from fedrela_bench.simulation.setup import make_model, make_resident, usable_device
 from fedrela_bench.simulation.snapshot import Snapshot
 from fedrela_bench.simulation.state import RunState, Status, capture, reinstate
 from fedrela_bench.simulation.training import RoundTrainer
@@ -35,8 +35,9 @@ class Simulation:
     def __init__(self, config: TrialConfig, dataset: FederatedDataset, device: str | torch.device = "cpu") -> None:
         self.config = config
         self.dataset = dataset
-        self.model, self.algorithm, server = make_model(config, dataset, torch.device(device))
-        self.data = make_resident(config, dataset, torch.device(device))
+        place = usable_device(device)
+        self.model, self.algorithm, server = make_model(config, dataset, place)
+        self.data = make_resident(config, dataset, place)
         counters = [counter.clone() for counter in self.model.counters]
         self.state = RunState(server, counters, self.data.original.clone())
         self._schedule = RelabelSchedule(config)
@@ -112,6 +113,8 @@ class Simulation:
         relabel = self.config.relabel
         if relabel.author_resume and 0 < index == self.config.relabel_round:
             self.state.client_states.clear()
+            self.state.private.clear()
+            self.state.server.state = self.algorithm.initial_server_state(self.state.server)
             self._trainer.run(index - 1, self._trainer.participants(index - 1))
 
     # relabelling -----------------------------------------------------------------------------------------------------

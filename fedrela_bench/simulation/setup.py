@@ -12,9 +12,10 @@ from torch import Tensor
 from fedrela_bench.algorithms import Algorithm, Server, build_algorithm
 from fedrela_bench.config import TrialConfig, unknown_name
 from fedrela_bench.data.federated import FederatedDataset
+from fedrela_bench.data.load import split_key
 from fedrela_bench.data.transforms import Pipeline
 from fedrela_bench.errors import ConfigError
-from fedrela_bench.models import Net, build_backbone, materialize
+from fedrela_bench.models import Net, build_backbone, default_model, materialize
 from fedrela_bench.rng import generator
 from fedrela_bench.simulation.flat import FlatModel
 from fedrela_bench.simulation.metrics import Groups, shot_groups, step_groups
@@ -40,6 +41,23 @@ class Resident:
     groups: Groups
 
 
+def usable_device(device: str | torch.device) -> torch.device:
+    """The device, after putting something on it.
+
+    Raises:
+        ConfigError: there is no such device here.
+    """
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"device {device!s} cannot be used here ({reason}); choose cpu or a device there is"
+        ) from None
+    return place
+
+
 def make_resident(config: TrialConfig, dataset: FederatedDataset, device: torch.device) -> Resident:
     """Copy the kept images to the device, once.
 
@@ -50,6 +68,11 @@ def make_resident(config: TrialConfig, dataset: FederatedDataset, device: torch.
         raise ConfigError(
             f"the dataset is split for {len(dataset.clients)} clients but federation.clients = "
             f"{config.federation.clients}; load the dataset with the same configuration"
+        )
+    if dataset.made_for and dataset.made_for != split_key(config):
+        raise ConfigError(
+            "the dataset was loaded for another configuration (data section, clients or partition seed differ); "
+            "load it with the one that is simulated"
         )
     pipeline = Pipeline(dataset.normalization, dataset.augment, DTYPES[config.training.dtype])
     return Resident(
@@ -80,6 +103,12 @@ def class_groups(config: TrialConfig, dataset: FederatedDataset) -> Groups:
     return shot_groups(dataset.class_counts if rule == "train_counts" else dataset.client_counts, rule)
 
 
+def _model_name(config: TrialConfig, dataset: FederatedDataset) -> str:
+    if config.training.model != "auto":
+        return config.training.model
+    return default_model(config.data.source, dataset.input_shape, config.data.profile)
+
+
 def make_model(
     config: TrialConfig, dataset: FederatedDataset, device: torch.device
 ) -> tuple[FlatModel, Algorithm, Server]:
@@ -94,7 +123,7 @@ def make_model(
         name = f"relabel.posterior_head = {head!r} of {algorithm.name}"
         raise ConfigError(unknown_name("head", name, head, algorithm.posterior_heads))
     with torch.device("meta"):
-        backbone = build_backbone(config.training.model, dataset.input_shape, config.training.norm)
+        backbone = build_backbone(_model_name(config, dataset), dataset.input_shape, config.training.norm)
         net = Net(backbone, algorithm.make_head(backbone.feature_dim))
     materialize(net, generator(config.seed, "init"), device, DTYPES[config.training.dtype])
     model = FlatModel(net, algorithm.scope)

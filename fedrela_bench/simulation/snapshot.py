@@ -53,6 +53,8 @@ class Snapshot:
 def base_key(config: TrialConfig, data_digest: str) -> str:
     """A name for the training run without relabelling: whatever decides its bits, and nothing else."""
     parts = {name: getattr(config, name).model_dump(mode="json") for name in ("federation", "training")}
+    if config.evaluation.early_stop_patience:
+        parts["evaluation"] = config.evaluation.model_dump(mode="json")
     return digest({**parts, "seed": config.seed, "data": data_digest})
 
 

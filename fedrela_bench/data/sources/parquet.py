@@ -96,12 +96,25 @@ def read_parquet(splits: Mapping[str, Sequence[Path]], image_size: int | None) -
     """
     columns = find_columns(splits["train"][0])
     labels = {split: _labels(splits[split], columns.label) for split in SPLITS}
+    if columns.class_names is None:
+        _refuse_gaps(labels, columns.label, splits["train"][0])
     decoder = Decoder(image_size)
     images = {split: decoder.decode(_items(splits[split], columns.image), len(labels[split])) for split in SPLITS}
     train, test = (squeeze_grey(images[split], decoder.colour) for split in SPLITS)
     classes = max(int(values.max(initial=-1)) for values in labels.values()) + 1
     names = columns.class_names or tuple(str(c) for c in range(classes))
     return RawData(train, labels["train"], test, labels["test"], names)
+
+
+def _refuse_gaps(labels: Mapping[str, np.ndarray], column: str, file: Path) -> None:
+    """Every class has a training image, so more classes than rows means that the column holds something else."""
+    highest = max(int(values.max(initial=-1)) for values in labels.values())
+    rows = len(labels["train"])
+    if highest >= rows or (rows > 2 and len(np.unique(labels["train"])) == rows):
+        raise DataError(
+            f"{file}: column {column} reaches {highest} in {rows} training rows, or differs in every one of them; "
+            "class labels are numbered 0 to C-1 with several images each. Name the right column 'label'"
+        )
 
 
 def _expand(pattern: Path) -> list[Path]:

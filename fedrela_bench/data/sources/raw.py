@@ -39,10 +39,11 @@ def checked(raw: RawData, where: str) -> RawData:
     if raw.train_images.shape[1:] != raw.test_images.shape[1:]:
         faults.append(f"training images are {raw.train_images.shape[1:]}, test images {raw.test_images.shape[1:]}")
     if not faults:
-        absent = np.flatnonzero(np.bincount(raw.train_labels, minlength=len(raw.class_names)) == 0)
-        if len(absent):
-            shown = ", ".join(f"{c} ({raw.class_names[c]})" for c in absent[:10])
-            faults.append(f"no training image of class {shown}; classes are numbered 0 to C-1 without gaps")
+        for labels, split in ((raw.train_labels, "training"), (raw.test_labels, "test")):
+            absent = np.flatnonzero(np.bincount(labels, minlength=len(raw.class_names)) == 0)
+            if len(absent):
+                shown = ", ".join(f"{c} ({raw.class_names[c]})" for c in absent[:10])
+                faults.append(f"no {split} image of class {shown}; classes are numbered 0 to C-1 without gaps")
     if faults:
         raise DataError(f"{where}: {'; '.join(faults)}")
     return raw
