@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedrela_bench.checks import dotted_values, merge_faults, relabel_notes, value_faults
 from fedrela_bench.config import (
     AUTHOR_PRESET,
     Json,
@@ -35,7 +36,7 @@ class Resolved:
     config: TrialConfig
     size: Size
     notes: tuple[str, ...]
-    """One line per layer that set something, weakest first."""
+    """One line per layer that set something, weakest first; then what the relabelling does unexpectedly."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def resolve(
     values = _merge([defaults, *(layer.values for layer in given)])
     config = _validated(values, given, faults)
     used = _defaults_used(defaults, given)
-    return Resolved(config, chosen, tuple(_notes(named, chosen, given, used)))
+    return Resolved(config, chosen, tuple(_notes(config, named, chosen, given, used)))
 
 
 def _names(values: Json) -> tuple[str, str, str]:
@@ -169,7 +170,10 @@ def _known_only(layer: _Layer, faults: list[str]) -> _Layer:
     sections = {name.split(".")[0] for name in names if "." in name}
     kept: Json = {}
     for top, value in layer.values.items():
-        if top in names:
+        if top in names and "." in top:
+            section, _, last = top.rpartition(".")
+            faults.append(f"{top} ({layer.place(top)}): write it as {last} inside {section}, or as --{top} VALUE")
+        elif top in names:
             kept[top] = value
         elif top not in sections:
             faults.append(_unknown(str(top), layer, names))
@@ -210,34 +214,16 @@ def _merge(layers: list[Json]) -> Json:
 
 
 def _validated(values: Json, layers: list[_Layer], faults: list[str]) -> TrialConfig:
+    own = value_faults(values)
     try:
         config = parse(values)
     except ConfigError as error:
-        faults += [_with_place(fault, layers) for fault in error.faults]
-        faults += _name_faults(values, layers)
-        raise ConfigError(faults) from None
-    faults += _name_faults(values, layers)
+        found = merge_faults(error.faults, own)
+        raise ConfigError([*faults, *(_with_place(fault, layers) for fault in found)]) from None
+    faults += [_with_place(fault, layers) for _, fault in own]
     if faults:
         raise ConfigError(faults)
     return config
-
-
-def _name_faults(values: Json, layers: list[_Layer]) -> list[str]:
-    """Algorithm, its options and the model are checked by those who know them."""
-    from fedrela_bench.algorithms import check_algorithm
-    from fedrela_bench.models import model_names
-
-    faults: list[str] = []
-    algorithm = values.get("federation", {}).get("algorithm", "fedavg")
-    options = values.get("federation", {}).get("options", {})
-    if isinstance(algorithm, str) and isinstance(options, Mapping):
-        faults += [_with_place(fault, layers) for fault in check_algorithm(algorithm, options)]
-    model = values.get("training", {}).get("model", "auto")
-    known = ["auto", *model_names()]
-    if isinstance(model, str) and model not in known:
-        fault = unknown_name("model", f"training.model = {model!r}", model, known)
-        faults.append(_with_place(fault, layers))
-    return faults
 
 
 def _with_place(fault: str, layers: list[_Layer]) -> str:
@@ -246,34 +232,30 @@ def _with_place(fault: str, layers: list[_Layer]) -> str:
     if not found:
         return fault
     for layer in reversed(layers):
-        if found[0] in _dotted(layer.values):
+        if found[0] in dotted_values(layer.values):
             place = layer.place(found[0])
             return fault if place == f"--{found[0]}" else f"{place}: {fault}"
     return fault
 
 
-def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat[f"{prefix}{name}"] = value
-        if isinstance(value, Mapping):
-            flat |= _dotted(value, f"{prefix}{name}.")
-    return flat
-
-
 def _defaults_used(defaults: Json, layers: list[_Layer]) -> list[str]:
-    leaves = [name for name, value in _dotted(defaults).items() if not isinstance(value, Mapping)]
-    given = {name for layer in layers for name in _dotted(layer.values)}
+    leaves = [name for name, value in dotted_values(defaults).items() if not isinstance(value, Mapping)]
+    given = {name for layer in layers for name in dotted_values(layer.values)}
     return [name for name in leaves if name not in given and name not in ("data.source", "data.profile")]
 
 
-def _notes(named: tuple[str, str, str], size: Size, layers: list[_Layer], used: list[str]) -> Iterator[str]:
+def _notes(
+    config: TrialConfig, named: tuple[str, str, str], size: Size, layers: list[_Layer], used: list[str]
+) -> Iterator[str]:
     source, profile, algorithm = named
     if used:
         yield f"{size} defaults of {source}_{profile} for {algorithm}: {len(used)} fields"
     else:
         yield f"{size} defaults not used: every one of their fields is given"
     for layer in layers:
-        names = [name for name, value in _dotted(layer.values).items() if not isinstance(value, Mapping) or not value]
+        names = [
+            name for name, value in dotted_values(layer.values).items() if not isinstance(value, Mapping) or not value
+        ]
         shown = f"{len(names)} fields" if len(names) > 6 else ", ".join(names)
         yield f"{layer.label}: {shown}"
+    yield from (f"note: {note}" for note in relabel_notes(config))

@@ -136,7 +136,8 @@ def _parse_document(text: str, path: Path | None) -> Document:
     try:
         node = yaml.compose(text, _Loader)
         lines: dict[str, int] = {}
-        faults = [] if node is None else list(_walk(node, "", shown, lines, set()))
+        faults = list(_endless(node, shown, {}))
+        faults += [] if node is None else list(_walk(node, "", shown, lines, set()))
         if faults:
             raise ConfigError(faults)
         return Document(path or Path(), yaml.load(text, _Loader), lines)
@@ -164,6 +165,21 @@ def _walk(node: yaml.Node, prefix: str, shown: str, lines: dict[str, int], seen:
         first.setdefault(name, line)
         lines.setdefault(prefix + name, line)
         yield from _walk(value, f"{prefix}{name}.", shown, lines, seen)
+
+
+def _endless(node: yaml.Node | None, shown: str, done: dict[int, bool]) -> Iterator[str]:
+    """One fault per value that holds an alias of itself; `done` has False for the values that are being read."""
+    if not isinstance(node, yaml.CollectionNode) or done.get(id(node)):
+        return
+    if id(node) in done:
+        place = f"{shown}, line {node.start_mark.line + 1}"
+        yield f"{place}: the value that begins here holds an alias (*) of itself; write out what the alias stands for"
+        return
+    done[id(node)] = False
+    for child in node.value:
+        for part in child if isinstance(child, tuple) else (child,):
+            yield from _endless(part, shown, done)
+    done[id(node)] = True
 
 
 def _syntax_fault(error: yaml.YAMLError, shown: str) -> str:

@@ -95,13 +95,35 @@ def test_groups_alone_show_their_help(capsys: Capture) -> None:
         (["run", "--relabel.tau", "0.1", "--relabel.tau=0.2"], ["--relabel.tau is given twice; keep one"]),
         (["run", "--seed", "one"], ["--seed", "valid integer"]),
         (["run", "extra"], ["unexpected extra argument"]),
+        (["run", "--config", ""], ["--config has no value; write --config FILE"]),
+        (["run", "--data.minority", "[0,2"], ["error: --data.minority: ", "not valid YAML"]),
+        (["run", "--algorithm", "fedavg", "--federation.algorithm", "fedprox"], ["contradict each other; keep one"]),
+        (["run", "--dataset", "digits_lt", "--data.source", "cifar10"], ["contradict each other; keep one"]),
+        (["data", "show", "--dataset", "digits_lt", "--data.profile", "step"], ["contradict each other; keep one"]),
+        (["tune", "--dataset", "digits_lt", "--data.profile", "step"], ["contradict each other; keep one"]),
+        (["tune", "--selection", "oracle", "--evaluation.selection", "test_slice"], ["contradict each other"]),
+        (["tune", "--evaluation.selection", "none"], ["a study needs images that select; give test_slice or oracle"]),
+        (["tune", "--relabel.tau", "0.1"], ["--relabel.tau 0.1: the space searches it", "leave it out"]),
+        (["tune", "--seeds", "3000000000"], ["--seeds 3000000000: at most 1000 seeds"]),
+        (["tune", "--gpus-per-trial", "nan"], ["--gpus-per-trial nan: is not a finite number"]),
+        (["tune", "--dry-run", "--gpus-per-trial", "0.34"], ["fits 2 times on a GPU"]),
+        (["tune", "--dry-run", "--gpus-per-trial", "-1"], ["--gpus-per-trial"]),
+        (["tune", "--dry-run", "--cpus-per-trial", "4096"], ["asks for 4096 CPUs"]),
+        (["tune", "--dry-run", "--dataset", "folder:/nope"], ["/nope, which is not a folder"]),
+        (["tune", "--dry-run", "--out", "afile"], ["afile is a file"]),
+        (["data", "show", "--out", "."], ["--out . is a folder; name a file, such as clients.png"]),
+        (["data", "show", "--out", "x.xyz"], ["the map is a PNG; name it x.png"]),
+        (["data", "show", "--out", "afile/x.png"], ["afile is a file, not a folder"]),
+        (["report", ""], ["an empty name"]),
+        (["ui", ""], ["name is empty"]),
+        (["sync", ""], ["name is empty"]),
         (["run", "--dataset", "cifar11_lt"], ["unknown dataset 'cifar11_lt'; did you mean cifar10_lt?"]),
         (["run", "--algorithm", "fedavgg"], ["'fedavgg'; did you mean fedavg?"]),
         (["run", "--training.model", "resnet17"], ["'resnet17'; did you mean resnet18?"]),
         (["run", "--relabel.tau", "5"], ["relabel.tau = 5", "did you mean 0.05?"]),
         (["run", "--data.imbalance_factor", "0.01"], ["did you mean 100?"]),
         (["run", "--data.minority", "[0, 2"], ["--data.minority", "not valid YAML"]),
-        (["run", "--training.lr", "fast"], ["training.lr = 'fast'", "valid number"]),
+        (["run", "--training.lr", "fast"], ["training.lr = 'fast'", "must be a number"]),
         (["run", "--federation.options.mu", "1"], ["federation.options.mu", "fedavg"]),
         (["run", "--config", "nowhere.yaml"], ["nowhere.yaml: no such file"]),
         (["run", "--profile", "huge"], ["--profile huge", "cpu (small, fast) or paper"]),
@@ -130,6 +152,7 @@ def test_groups_alone_show_their_help(capsys: Capture) -> None:
 )
 def test_wrong_input(arguments: list[str], words: list[str], capsys: Capture, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "afile").touch()
     message = refused(capsys, *arguments)
     for word in words:
         assert word in message
@@ -147,6 +170,20 @@ def test_all_faults_of_a_line_are_told_at_once(capsys: Capture, tmp_path: Path) 
     assert f"{file}, line 2: training.momentum = 2" in message
     for number in range(1, 7):
         assert f"\n  {number}. " in message
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("tune --trials 0 --seeds x --gpus-per-trial 0.34 --sampler foo --training.lr -1 --device tpu", 6),
+        ("tune --trials 0 --sampler foo --tracking-uri file:///x --cpus-per-trial 0 --seed -1", 5),
+        ("tune --space no/where.yaml --sampler foo --seeds 0", 3),
+        ("run --seed x --threads 0 --training.lr -1 --device tpu --out", 5),
+        ("data show --seed x --profile huge --out x.xyz --data.alpha 0", 4),
+    ],
+)
+def test_every_kind_of_fault_joins_the_others(line: str, count: int, capsys: Capture, tmp_path: Path) -> None:
+    assert refused(capsys, *line.split()).startswith(f"error: {count} faults:")
 
 
 def test_named_options_join_the_faults_of_the_configuration(capsys: Capture) -> None:
@@ -200,7 +237,7 @@ def test_a_run_says_what_it_does(capsys: Capture) -> None:
     rounds = [line for line in lines if line.startswith("round ")]
     assert len(rounds) == 3
     assert all(len(line) <= 80 for line in rounds)
-    assert sum(bool(re.match(r"relabelled in round 3: \d+ of 411 samples", line)) for line in lines) == 1
+    assert sum(bool(re.match(r"relabelled in round 3: \d+ of \d+ samples", line)) for line in lines) == 1
     assert lines[-3].split()[-4:] == ["overall", "head", "medium", "tail"]
     assert lines[-2].startswith("mean of last 5 evaluated")
     assert lines[-1].startswith("last evaluated round")
@@ -250,7 +287,7 @@ def test_the_run_folder(capsys: Capture, tmp_path: Path) -> None:
 
 def test_a_folder_with_results_but_no_config_is_refused(capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "rounds.jsonl").write_text("")
-    assert "holds rounds.jsonl without config.yaml" in refused(capsys, "run", *SHORT, "--out", str(tmp_path))
+    assert "holds rounds.jsonl but no config.yaml" in refused(capsys, "run", *SHORT, "--out", str(tmp_path))
 
 
 def test_a_diverged_run_says_so_and_fails(capsys: Capture, tmp_path: Path) -> None:
@@ -281,7 +318,6 @@ def test_an_interrupted_run_goes_on_from_its_snapshot(capsys: Capture, tmp_path:
             raise KeyboardInterrupt
         append(self, result)
 
-    monkeypatch.setattr("fedrela_bench.cli.run.SNAPSHOT_SECONDS", 0.0)
     monkeypatch.setattr(RunFolder, "append", interrupted)
     assert call("run", *SHORT, "--out", str(parts)) == 130
     assert "the same command goes on" in capsys.readouterr().err
@@ -309,8 +345,144 @@ def test_signals_leave_the_finished_rounds(number: signal.Signals, code: int, tm
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code
     assert "Traceback" not in errors
-    assert len((out / "rounds.jsonl").read_text().splitlines()) >= 3
+    said = re.search(r"keeps rounds 1 to (\d+), the same command goes on from there", errors)
+    assert said is not None
+    from fedrela_bench.simulation.snapshot import load_snapshot
+
+    assert load_snapshot(out / "last.pt").round == int(said[1])
+    assert 3 <= int(said[1]) <= len((out / "rounds.jsonl").read_text().splitlines())
     assert not (out / "result.json").exists()
+
+
+@pytest.mark.parametrize("out", [True, False])
+def test_a_run_that_is_stopped_in_its_first_round_says_so(
+    out: bool, capsys: Capture, tmp_path: Path, monkeypatch: Any
+) -> None:
+    def stopped(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedrela_bench.simulation.Simulation.run_round", stopped)
+    assert call("run", *SHORT, *(["--out", str(tmp_path / "run")] if out else [])) == 130
+    errors = capsys.readouterr().err
+    words = (
+        "stopped before the end of round 1; the same command starts anew" if out else "nothing is kept without --out"
+    )
+    assert words in errors
+
+
+def test_a_large_state_is_copied_only_now_and_then(monkeypatch: Any) -> None:
+    from types import SimpleNamespace
+
+    from fedrela_bench.cli.keeper import SMALL_BYTES, Keeper
+
+    clock = [0.0]
+    monkeypatch.setattr("fedrela_bench.cli.keeper.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    written: list[int] = []
+    copied: list[int] = []
+    simulation: Any = SimpleNamespace(completed_rounds=0)
+
+    def snapshot() -> Any:
+        clock[0] += 1.0  # a copy takes a second
+        copied.append(simulation.completed_rounds)
+        return SimpleNamespace(round=simulation.completed_rounds, nbytes=SMALL_BYTES + 1)
+
+    simulation.snapshot = snapshot
+    folder: Any = SimpleNamespace(save_snapshot=lambda state: written.append(state.round))
+    keeper = Keeper(folder, simulation)
+    for _ in range(10):
+        clock[0] += 6.0
+        simulation.completed_rounds += 1
+        keeper.round_done()
+    assert copied == [1, 5, 9]
+    assert written == [9]
+    assert keeper.stopped().endswith("keeps rounds 1 to 9, the same command goes on from there")
+    keeper.end()
+    assert written == [9, 10]
+
+
+def test_a_full_disk_at_the_stop_is_told(capsys: Capture, tmp_path: Path, monkeypatch: Any) -> None:
+    from fedrela_bench.cli.run_folder import RunFolder
+    from fedrela_bench.errors import StoreError
+
+    def full(self: Any, *given: Any) -> None:
+        raise StoreError("disk full")
+
+    def stopped(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunFolder, "save_snapshot", full)
+    monkeypatch.setattr(RunFolder, "finish", stopped)
+    monkeypatch.setattr("fedrela_bench.cli.keeper.Keeper.end", lambda self: None)
+    assert call("run", *SHORT, "--out", str(tmp_path / "run")) == 130
+    errors = capsys.readouterr().err
+    assert "stopped after round 3; its state could not be kept: disk full" in errors
+    assert "goes on" not in errors
+
+
+@pytest.fixture
+def stopped_run(tmp_path: Path, capsys: Capture, monkeypatch: Any) -> Path:
+    """The folder of a run that was stopped after two of three rounds."""
+    from fedrela_bench.cli.run_folder import RunFolder
+
+    append = RunFolder.append
+
+    def interrupted(self: RunFolder, result: Any) -> None:
+        if result.round == 3:
+            raise KeyboardInterrupt
+        append(self, result)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "append", interrupted)
+        assert call("run", *SHORT, "--out", str(tmp_path / "run")) == 130
+    capsys.readouterr()
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (
+            "rounds.jsonl",
+            b"{",
+            ["rounds.jsonl is damaged: line 1 is not round 1 of 2", "last.pt to start this run anew"],
+        ),
+        ("rounds.jsonl", b"\xff\xfe", ["rounds.jsonl is damaged: line 1"]),
+        ("rounds.jsonl", b"", ["rounds.jsonl is damaged: line 1"]),
+        ("last.pt", b"", ["this run cannot go on", "damaged", "last.pt to start this run anew"]),
+        ("last.pt", b"x", ["this run cannot go on", "damaged"]),
+        ("result.json", b"[]", ["result.json is damaged (it holds a list, not a mapping); delete it"]),
+        ("result.json", b"{}", ["result.json is damaged (status, rounds, metrics, data_digest missing); delete it"]),
+        ("result.json", b"\xff", ["result.json is damaged"]),
+    ],
+)
+def test_a_damaged_run_folder_says_what_to_do_and_stays_as_it_is(
+    name: str, content: bytes, words: list[str], stopped_run: Path, capsys: Capture
+) -> None:
+    (stopped_run / name).write_bytes(content)
+    before = {path.name: path.read_bytes() for path in stopped_run.iterdir()}
+    assert call("run", *SHORT, "--out", str(stopped_run)) == 1
+    captured = capsys.readouterr()
+    assert "unexpected" not in captured.err
+    assert "holds this run already" not in captured.out
+    assert all(word in captured.err for word in words)
+    assert {path.name: path.read_bytes() for path in stopped_run.iterdir()} == before
+
+
+def test_an_empty_config_as_a_full_disk_leaves_it(stopped_run: Path, capsys: Capture, tmp_path: Path) -> None:
+    (stopped_run / "config.yaml").write_text("")
+    message = refused(capsys, "run", *SHORT, "--out", str(stopped_run))
+    assert "holds rounds.jsonl but an empty config.yaml" in message
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    (fresh / "config.yaml").write_text("")
+    assert call("run", *SHORT, "--out", str(fresh)) == 0
+    (stopped_run / "config.yaml").write_text("training: {lr: fast}")
+    assert "holds no run to go on with" in refused(capsys, "run", *SHORT, "--out", str(stopped_run))
+
+
+def test_a_run_that_cannot_relabel_says_so(capsys: Capture) -> None:
+    assert call("run", "--relabel.tau", "0.05", "--relabel.start", "1.0", "--print-config") == 0
+    assert "note: relabel.tau = 0.05 has no effect: T = 80 of 80 rounds" in capsys.readouterr().err
 
 
 # tune, report and the rest -------------------------------------------------------------------------------------------
@@ -366,6 +538,50 @@ def test_tune_hands_the_request_over(space: Path, capsys: Capture, tmp_path: Pat
     base = request.bases["fedprox"]
     assert (base.training.lr, base.training.batch_size, base.federation.rounds) == (0.5, 8, 20)
     assert (base.evaluation.selection, base.federation.algorithm) == ("oracle", "fedprox")
+
+
+def test_tune_notes_what_the_search_replaces(space: Path, capsys: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    assert call("run", "--print-config") == 0
+    file.write_text(capsys.readouterr().out)
+    never = tmp_path / "never.yaml"
+    never.write_text(space.read_text().replace("[0.4, 0.8]", "[1.0]"))
+    base = ["tune", "--dry-run", "--out", str(tmp_path / "study")]
+    assert call(*base, "--space", str(never), "--config", str(file)) == 0
+    text = capsys.readouterr().out
+    assert f"note: {file}: relabel.tau, relabel.start not used, the space searches them" in text
+    assert f"note: {file}: evaluation.selection = none becomes test_slice" in text
+    assert "note: relabel.tau = 0.1 has no effect: T = 80 of 80 rounds" in text
+    assert call(*base, "--space", str(space), "--relabel.preset", "author") == 0
+    assert "note: " not in capsys.readouterr().out
+
+
+def test_data_get_fails_where_nothing_can_be_kept(capsys: Capture, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FEDRELA_CACHE", str(tmp_path / "file" / "cache"))
+    assert call("data", "get", "digits") == 1
+    captured = capsys.readouterr()
+    assert "note: decoded images could not be cached" in captured.err
+    assert "not kept" in captured.err
+    assert "ready" not in captured.out
+    monkeypatch.setenv("FEDRELA_CACHE", str(tmp_path / "cache"))
+    assert call("data", "get", "digits") == 0
+    assert "digits: ready" in capsys.readouterr().out
+
+
+def test_a_picture_that_cannot_be_written_is_wrong_input(capsys: Capture, tmp_path: Path, monkeypatch: Any) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedrela_bench.reporting.figures.draw_client_map", full)
+    assert "No space left on device" in refused(capsys, "data", "show", "--out", str(tmp_path / "a.png"))
+
+
+def test_the_version(capsys: Capture) -> None:
+    from fedrela_bench import __version__
+
+    assert call("--version") == 0
+    assert capsys.readouterr().out == f"fedrela-bench {__version__}\n"
 
 
 def test_data_show_prints_and_draws(capsys: Capture, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def faults(**given: Any) -> list[str]:
 def test_without_anything_it_is_the_quick_start() -> None:
     config = resolve().config
     assert (config.data.source, config.data.profile, config.training.model) == ("digits", "lt", "digits")
-    assert (config.federation.clients, config.data.imbalance_factor, config.seed) == (10, 20, 1)
+    assert (config.federation.clients, config.data.imbalance_factor, config.seed) == (5, 100, 1)
 
 
 def test_each_layer_wins_over_the_one_below(tmp_path: Path) -> None:
@@ -187,3 +187,59 @@ def test_every_field_can_be_set_by_a_dotted_override() -> None:
         for part in name.split("."):
             value = value[part]
         assert resolve(overrides={name: value}).config == resolve().config
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("data.source", "дигитс", ["data.source = 'дигитс'", "valid: "]),
+        ("data.source", "", ["data.source = ''"]),
+        ("data.source", "folder:", ["names no path; write folder:PATH"]),
+        ("data.minority", [], ["data.minority = []", "even, last or different class ids"]),
+        ("data.minority", [0, 1, 1], ["data.minority = [0, 1, 1]"]),
+        ("data.minority", [-1], ["data.minority = [-1]"]),
+        ("data.minority", ["a"], ["data.minority = ['a']"]),
+        ("data.minority", "odd", ["data.minority = 'odd'"]),
+        ("relabel.posterior_head", "nope", ["relabel.posterior_head = 'nope' of fedavg", "scored"]),
+        ("seed", 2**32, ["seed = 4294967296", "4294967296"]),
+        ("training.lr", "1e-4", ["training.lr = '1e-4'", "not text"]),
+        ("relabel.start", "0.8", ["relabel.start = '0.8'"]),
+        ("federation.options.mu", 0.1, ["federation.options.mu; fedavg has no options, leave it out"]),
+    ],
+)
+def test_values_that_the_types_would_let_pass(name: str, value: Any, words: list[str]) -> None:
+    found = faults(overrides={name: value})
+    assert len(found) == 1
+    assert all(word in found[0] for word in words)
+
+
+def test_faults_of_fields_together_name_the_file_and_the_line(tmp_path: Path) -> None:
+    file = write(tmp_path, "relabel:\n  score: none\n  constant_threshold: 1.0\n")
+    assert faults(config_file=file) == [
+        f"{file}, line 3: relabel.constant_threshold has no effect with score = none; drop one of the two"
+    ]
+
+
+def test_a_dotted_key_of_a_file_is_told_to_nest(tmp_path: Path) -> None:
+    file = write(tmp_path, "training.lr: 0.1\n")
+    assert faults(config_file=file) == [
+        f"training.lr ({file}, line 1): write it as lr inside training, or as --training.lr VALUE"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"relabel.tau": 0.05, "relabel.start": 100}, "relabel.tau = 0.05 has no effect: T = 100 of 80 rounds"),
+        ({"relabel.tau": 0.05, "relabel.start": 1.0}, "relabel.tau = 0.05 has no effect: T = 80 of 80 rounds"),
+        ({"relabel.tau": 0.05, "federation.rounds": 1}, "relabel.tau = 0.05 has no effect: T = 1 of 1 rounds"),
+        ({"relabel.preset": "author"}, "relabel.tau = 0: labels stay; learning rate x 0.1 from round 64"),
+        ({"relabel.tau": 0.05}, ""),
+        ({}, ""),
+        ({"relabel.tau": 0.05, "relabel.preset": "author"}, ""),
+    ],
+)
+def test_notes_say_when_nothing_is_relabelled(overrides: dict[str, Any], words: str) -> None:
+    notes = [note for note in resolve(overrides=overrides).notes if note.startswith("note: ")]
+    assert len(notes) == bool(words)
+    assert all(note.startswith(f"note: {words}") for note in notes)

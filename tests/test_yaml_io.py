@@ -135,3 +135,19 @@ def test_what_is_written_reads_back_equal(value: dict[str, Any]) -> None:
 
     back = _parse_document(dump_yaml(value), None).value
     assert back == value or (not value and back == {})
+
+
+@pytest.mark.parametrize("text", ["a: 1\nb: &t {x: *t}\n", "a: 1\nb: &t [1, [*t]]\n", "a: 1\nb: &t {<<: *t}\n"])
+def test_a_value_that_holds_itself_is_refused_with_its_line(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_yaml(file)
+    assert caught.value.faults[0].startswith(f"{file}, line 2: ")
+    assert "alias" in str(caught.value)
+
+
+def test_an_alias_of_another_value_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a: &t {x: [1]}\nb: *t\nc: [*t, *t]\n")
+    assert load_yaml(file) == {"a": {"x": [1]}, "b": {"x": [1]}, "c": [{"x": [1]}, {"x": [1]}]}

@@ -13,6 +13,7 @@ from types import FrameType
 
 import typer
 
+from fedrela_bench import __version__
 from fedrela_bench.cli import algorithms, data, doctor, report, run, spaces, tune
 from fedrela_bench.cli.command import BenchGroup
 from fedrela_bench.cli.common import Terminated
@@ -33,8 +34,15 @@ for _part in (run, tune, report, data, spaces, algorithms, doctor):
     _part.register(app)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"fedrela-bench {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
+    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of errors; goes anywhere on the line."),
 ) -> None:
     """`main` takes --debug out of the arguments; it stands here for --help."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from fedrela_bench.config import field_names, unknown_name
-from fedrela_bench.defaults import resolve, unknown_field
+from fedrela_bench.defaults import unknown_field
 from fedrela_bench.errors import ConfigError
 
 OVERRIDES, FAULTS = "fedrela_bench.overrides", "fedrela_bench.faults"
@@ -34,7 +35,7 @@ class BenchCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the dotted overrides out of the arguments and leave the rest to click."""
-        scan = _Scan(self, self.takes_overrides)
+        scan = _Scan(ctx, self, self.takes_overrides)
         scan.read(args)
         ctx.meta[OVERRIDES], ctx.meta[FAULTS] = scan.overrides, scan.faults
         try:
@@ -45,13 +46,11 @@ class BenchCommand(TyperCommand):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb, unless its line has faults; those of the configuration then join them."""
+        """Run the verb, unless its line has faults; a verb with overrides joins them to those it finds itself."""
         faults: list[str] = ctx.meta[FAULTS]
-        if not faults:
-            return super().invoke(ctx)
-        if self.takes_overrides:
-            faults += _config_faults(ctx)
-        raise ConfigError(list(dict.fromkeys(faults)))
+        if faults and not self.takes_overrides:
+            raise ConfigError(list(dict.fromkeys(faults)))
+        return super().invoke(ctx)
 
 
 class OverrideCommand(BenchCommand):
@@ -75,23 +74,20 @@ def overrides_of(ctx: typer.Context) -> dict[str, Any]:
     return found
 
 
-def _config_faults(ctx: Any) -> list[str]:
-    names = {"dataset": "dataset", "config": "config_file", "seed": "seed"}
-    given = {parameter: ctx.params.get(name) for name, parameter in names.items()}
-    algorithm = ctx.params.get("algorithm")
-    try:
-        resolve(**given, algorithm=algorithm if isinstance(algorithm, str) else None, overrides=overrides_of(ctx))
-    except ConfigError as error:
-        return error.faults
-    return []
+def faults_of_line(ctx: typer.Context) -> list[str]:
+    """What is wrong with the spelling of the command being run."""
+    found: list[str] = ctx.meta.get(FAULTS, [])
+    return found
 
 
 class _Scan:
     """One pass over the arguments of a verb."""
 
-    def __init__(self, command: TyperCommand, dotted: bool) -> None:
+    def __init__(self, ctx: Any, command: TyperCommand, dotted: bool) -> None:
+        self.ctx = ctx
         options: list[Any] = [param for param in command.params if param.param_type_name == "option"]
         self.options = {name: option for option in options for name in (*option.opts, *option.secondary_opts)}
+        self.takes_arguments = len(options) < len(command.params)
         self.names = field_names() if dotted else []
         self.overrides: dict[str, Any] = {}
         self.rest: list[str] = []
@@ -107,7 +103,9 @@ class _Scan:
                 self.rest += [token, *tokens]
                 return
             name, equals, value = token.partition("=")
-            if not token.startswith("--") or name == "--help":
+            if not token.startswith("--") and not self.takes_arguments:
+                self.faults.append(f"unexpected extra argument {token!r}; options are written --NAME VALUE")
+            elif not token.startswith("--") or name == "--help":
                 self.rest.append(token)
             elif name in self.options:
                 self._known(name, token, bool(equals), tokens)
@@ -123,14 +121,15 @@ class _Scan:
         if not option.multiple and option.name in self._given:
             self.faults.append(f"{name} is given twice; keep one")
         self._given.add(str(option.name))
-        self.rest.append(token)
-        if option.is_flag or has_value:
-            return
-        if not tokens or tokens[0].startswith("--"):
-            self.rest.pop()
+        if option.is_flag:
+            self.rest.append(token)
+        elif not has_value and (not tokens or tokens[0].startswith("--")):
             self.faults.append(f"{name} has no value; write {name} {option.metavar or 'VALUE'}")
         else:
-            self.rest.append(tokens.pop(0))
+            value = token.partition("=")[2] if has_value else tokens.pop(0)
+            fault = _value_fault(self.ctx, name, value, option)
+            self.faults += [fault] if fault else []
+            self.rest += [] if fault else [name, value]
 
     def _override(self, dotted: str, value: str | None, tokens: list[str]) -> None:
         if value is None and tokens and not tokens[0].startswith("--"):
@@ -139,9 +138,10 @@ class _Scan:
             self.faults.append(unknown_field(f"--{dotted}", dotted, self.names))
         elif not value:
             self.faults.append(f"--{dotted} has no value; write --{dotted} VALUE")
-        elif dotted in self.overrides:
+        elif dotted in self._given:
             self.faults.append(f"--{dotted} is given twice; keep one")
         else:
+            self._given.add(dotted)
             self._read_value(dotted, value)
 
     def _read_value(self, dotted: str, text: str) -> None:
@@ -150,7 +150,6 @@ class _Scan:
         try:
             self.overrides[dotted] = parse_scalar(text)
         except ConfigError as error:
-            self.overrides[dotted] = None
             self.faults += [f"--{dotted}: {fault}" for fault in error.faults]
 
     def _unknown(self, name: str) -> None:
@@ -163,3 +162,17 @@ class _Scan:
         choices = {option[2:]: option for option in self.options if option.startswith("--")}
         choices |= {dotted.rpartition(".")[2].replace("_", "-"): f"--{dotted}" for dotted in reversed(self.names)}
         yield from (choices[found] for found in difflib.get_close_matches(name, choices, n=1, cutoff=0.6))
+
+
+def _value_fault(ctx: Any, name: str, value: str, option: Any) -> str | None:
+    """Why a named option refuses its value; asked here, so that one message can hold all faults."""
+    if not value:
+        return f"{name} has no value; write {name} {option.metavar or 'VALUE'}"
+    try:
+        read = option.process_value(ctx, [value] if option.multiple else value)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        reason = str(getattr(error, "message", error)).rstrip(".").removeprefix("Input ").partition(",")[0]
+        return f"{name} {value}: {reason}; write {name} {option.metavar or 'VALUE'}"
+    return f"{name} {value}: is not a finite number" if isinstance(read, float) and not math.isfinite(read) else None

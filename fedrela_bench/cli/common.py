@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from fedrela_bench.cli.command import overrides_of
+from fedrela_bench.cli.command import faults_of_line, overrides_of
 from fedrela_bench.defaults import SIZES, Resolved, Size, resolve
 from fedrela_bench.errors import ConfigError
 
@@ -37,6 +40,20 @@ JsonOutput = Annotated[bool, typer.Option("--json", help="One JSON object on std
 
 class Terminated(BaseException):
     """SIGTERM arrived."""
+
+
+@contextmanager
+def shielded() -> Iterator[None]:
+    """SIGINT and SIGTERM are not heard: what is written here is written whole."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def gpu_seen() -> bool:
@@ -84,25 +101,49 @@ def attempt(faults: list[str], default: T, make: Callable[[], T]) -> T:
         return default
 
 
+def scanned(ctx: typer.Context) -> list[str]:
+    """A list to which a verb adds its faults: it starts with those of the command line's own spelling."""
+    return list(faults_of_line(ctx))
+
+
 def resolve_command(
     ctx: typer.Context,
     dataset: str | None,
     config: Path | None,
     size: Size,
+    faults: list[str],
     algorithm: str | None = None,
     seed: int | None = None,
-    faults: list[str] | None = None,
 ) -> Resolved:
     """The configuration of a command line.
 
     Raises:
         ConfigError: its faults, after those in `faults` that were found before.
     """
-    found = faults if faults is not None else []
-    resolved = attempt(found, None, lambda: resolve(dataset, algorithm, size, config, overrides_of(ctx), seed))
-    if found or resolved is None:
-        raise ConfigError(found)
+    overrides = overrides_of(ctx)
+    faults += contradictions(dataset, algorithm, overrides)
+    resolved = attempt(faults, None, lambda: resolve(dataset, algorithm, size, config, overrides, seed))
+    if faults or resolved is None:
+        raise ConfigError(list(dict.fromkeys(faults)))
     return resolved
+
+
+def contradictions(dataset: str | None, algorithm: str | None, overrides: Mapping[str, Any]) -> Iterator[str]:
+    """Named options and dotted overrides that give one field different values."""
+    from fedrela_bench.data.names import parse_dataset_name
+
+    named: dict[str, tuple[str, str]] = {}
+    if algorithm is not None:
+        named["federation.algorithm"] = (f"--algorithm {algorithm}", algorithm)
+    try:
+        source, profile = parse_dataset_name(dataset) if dataset is not None else (None, None)
+    except ConfigError:
+        source, profile = None, None
+    named |= {"data.source": (f"--dataset {dataset}", source)} if source is not None else {}
+    named |= {"data.profile": (f"--dataset {dataset}", profile)} if profile is not None else {}
+    for name, (option, value) in named.items():
+        if name in overrides and overrides[name] != value:
+            yield f"{option} and --{name} {overrides[name]} contradict each other; keep one"
 
 
 def tell(*lines: str, to_stderr: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from fedrela_bench.cli import common
 from fedrela_bench.cli.command import BenchCommand, BenchGroup, OverrideCommand
+from fedrela_bench.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from fedrela_bench.config import TrialConfig
@@ -38,15 +40,30 @@ def show(
     from fedrela_bench.data import load_dataset
     from fedrela_bench.reporting.figures import client_map, draw_client_map
 
-    faults: list[str] = []
+    faults = common.scanned(ctx)
     size, why = common.attempt(faults, common.SMALL, lambda: common.choose_size(profile))
-    resolved = common.resolve_command(ctx, dataset, config, size, None, seed, faults)
+    faults += _picture_faults(out) if out is not None else []
+    resolved = common.resolve_command(ctx, dataset, config, size, faults, None, seed)
     loaded = load_dataset(resolved.config, data_dir)
     common.tell(why, *common.data_summary(loaded), *describe(loaded, resolved.config))
     path = out or Path(f"{loaded.name}_clients.png")
-    draw_client_map(client_map(loaded.client_counts, loaded.class_names), loaded.name, path)
+    try:
+        draw_client_map(client_map(loaded.client_counts, loaded.class_names), loaded.name, path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}); choose another --out") from None
     common.tell(f"client x class map: {path}")
     return 0
+
+
+def _picture_faults(path: Path) -> list[str]:
+    if path.is_dir():
+        return [f"--out {path} is a folder; name a file, such as {path / 'clients.png'}"]
+    if path.suffix.lower() != ".png":
+        return [f"--out {path}: the map is a PNG; name it {path.with_name(path.stem + '.png')}"]
+    parent = next(parent for parent in path.absolute().parents if parent.exists())
+    if not parent.is_dir():
+        return [f"--out {path}: {parent} is a file, not a folder; choose another --out"]
+    return [] if os.access(parent, os.W_OK) else [f"--out {path}: {parent} cannot be written; choose another --out"]
 
 
 def describe(dataset: FederatedDataset, config: TrialConfig) -> list[str]:
@@ -80,8 +97,16 @@ def get(
     data_dir: common.DataDir = None,
 ) -> int:
     """Find or download a dataset and fill the cache of decoded images, for machines without network."""
-    from fedrela_bench.data import fetch
+    import numpy as np
 
-    where = fetch(name, data_dir)
+    from fedrela_bench.data import parse_dataset_name
+    from fedrela_bench.data.sources import locate, read_source
+
+    source, _ = parse_dataset_name(name)
+    where = locate(source, data_dir)
+    raw = read_source(source, None, data_dir)
+    common.tell(*(f"note: {note}" for note in raw.notes), to_stderr=True)
+    if not isinstance(raw.train_images, np.memmap):  # only what the cache holds is mapped
+        raise StoreError(f"{name}: found{'' if where is None else f' in {where}'}, but not kept for machines offline")
     common.tell(f"{name}: ready" if where is None else f"{name}: ready, from {where}")
     return 0

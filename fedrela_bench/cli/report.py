@@ -13,6 +13,14 @@ from fedrela_bench.cli.command import BenchCommand
 from fedrela_bench.cli.common import tell
 from fedrela_bench.errors import ConfigError, RunError
 
+
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise typer.BadParameter("the folder's name is empty; give the folder that `tune --out` wrote")
+    return Path(text)
+
+
+StudyFolder = Annotated[Path, typer.Argument(metavar="STUDY", help="The folder that tune wrote.", parser=_folder)]
 TrackingUri = Annotated[
     str | None, typer.Option("--tracking-uri", metavar="URI", help="MLflow store [the one the study recorded].")
 ]
@@ -49,6 +57,8 @@ def report(
 
 
 def _study_and_spec(what: str, spec: str | None, study: Path | None) -> tuple[Path, str | None]:
+    if not what.strip():
+        raise ConfigError("report was given an empty name; give the folder that `tune --out` wrote, or a spec")
     if Path(what).is_dir():
         if study is not None:
             raise ConfigError(f"{what} is a study already; leave out --study, or give a spec first")
@@ -66,7 +76,7 @@ def _study_and_spec(what: str, spec: str | None, study: Path | None) -> tuple[Pa
 
 
 def ui(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="The folder that tune wrote.")],
+    study: StudyFolder,
     port: Annotated[int, typer.Option("--port", metavar="N", help="Port of the server.", min=1, max=65535)] = 5000,
     tracking_uri: TrackingUri = None,
 ) -> int:
@@ -89,7 +99,7 @@ def ui(
 
 
 def sync(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="The folder that tune wrote.")],
+    study: StudyFolder,
     tracking_uri: TrackingUri = None,
 ) -> int:
     """Write to MLflow what a study has computed and MLflow lacks, as after an outage; nothing is logged twice."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedrela_bench.cli import common
 from fedrela_bench.cli.command import OverrideCommand
+from fedrela_bench.cli.keeper import Keeper
 from fedrela_bench.defaults import Resolved, to_yaml
 from fedrela_bench.errors import RunError
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from fedrela_bench.simulation.metrics import RoundResult
 
 ACCURACIES = ("overall", "head", "medium", "tail", "majority", "minority")
-SNAPSHOT_SECONDS = 60.0
 
 
 def register(app: typer.Typer) -> None:
@@ -47,10 +47,10 @@ def run(
     json_output: common.JsonOutput = False,
 ) -> int:
     """Run one simulation, such as: run --dataset digits_lt --algorithm fedavg --relabel.tau 0.05."""
-    faults: list[str] = []
+    faults = common.scanned(ctx)
     place = common.attempt(faults, "cpu", lambda: common.choose_device(device))
     size, why = common.attempt(faults, common.SMALL, lambda: common.choose_size(profile, device))
-    resolved = common.resolve_command(ctx, dataset, config, size, algorithm, seed, faults)
+    resolved = common.resolve_command(ctx, dataset, config, size, faults, algorithm, seed)
     if print_config:
         common.tell(why, *resolved.notes, to_stderr=True)
         print(to_yaml(resolved.config), end="")
@@ -92,32 +92,30 @@ class _Run:
         earlier = self.folder.resume(simulation) if self.folder else []
         if earlier:
             self.tell(f"continuing after round {simulation.completed_rounds} from {self.folder}")
+        keeper = Keeper(self.folder, simulation)
         try:
-            results, confusion, flow = self.rounds(simulation)
+            results = self.rounds(simulation, keeper)
+            summary = self.finish(simulation, keeper, [*earlier, *map(_line_of, results)], results)
         except (KeyboardInterrupt, common.Terminated):
-            kept = f"; {self.folder} has the finished rounds, the same command goes on" if self.folder else ""
-            common.tell(f"\nstopped in round {simulation.completed_rounds + 1}{kept}", to_stderr=True)
+            common.tell(f"\n{keeper.stopped()}", to_stderr=True)
             raise
-        return self.finish(simulation, [*earlier, *map(_line_of, results)], confusion, flow)
+        return self.report(summary)
 
-    def rounds(self, simulation: Simulation) -> tuple[list[RoundResult], dict[str, Any], Any]:
+    def rounds(self, simulation: Simulation, keeper: Keeper) -> list[RoundResult]:
         results: list[RoundResult] = []
-        confusion: dict[str, Any] = {}
-        flow, saved = None, time.perf_counter()
         show = _RoundLines(self.config.federation.rounds, self.as_json)
         for result in simulation:
             results.append(result)
-            confusion, flow = result.confusion or confusion, flow if result.flow is None else result.flow
             if self.folder is not None:
                 self.folder.append(result)
+            keeper.round_done()
             show(result)
-            if self.folder is not None and time.perf_counter() - saved > SNAPSHOT_SECONDS:
-                self.folder.save_snapshot(simulation)
-                saved = time.perf_counter()
         show.end()
-        return results, confusion, flow
+        return results
 
-    def finish(self, simulation: Simulation, lines: list[dict[str, Any]], confusion: dict[str, Any], flow: Any) -> int:
+    def finish(
+        self, simulation: Simulation, keeper: Keeper, lines: list[dict[str, Any]], results: list[RoundResult]
+    ) -> dict[str, Any]:
         summary = {
             "status": simulation.status,
             "rounds": simulation.completed_rounds,
@@ -132,11 +130,13 @@ class _Run:
             "versions": _versions(),
         }
         if self.folder is not None:
+            confusion = next((result.confusion for result in reversed(results) if result.confusion), {})
             if simulation.status != "diverged":
                 confusion = confusion or simulation.evaluate()
-                self.folder.save_snapshot(simulation)
-            self.folder.finish(summary, confusion, flow)
-        return self.report(summary)
+                keeper.end()
+            relabelled = bool(lines) and "relabel/changed" in lines[-1]["metrics"]
+            self.folder.finish(summary, confusion, simulation.flow() if relabelled else None)
+        return summary
 
     def report(self, summary: dict[str, Any]) -> int:
         if self.as_json:
@@ -199,7 +199,7 @@ def final_metrics(lines: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]
     scored = [name for name in names if name.startswith(("test/", "val/"))]
     found: dict[str, dict[str, float]] = {}
     for rule, part in (("last5", evaluated[-5:]), ("last", evaluated[-1:])):
-        found[rule] = {name: math.fsum(m[name] for m in part if name in m) / len(part) for name in scored}
+        found[rule] = {name: fmean(m[name] for m in part if name in m) for name in scored}
     return found
 
 

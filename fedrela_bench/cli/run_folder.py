@@ -11,12 +11,13 @@ import numpy as np
 
 from fedrela_bench.config import TrialConfig, parse
 from fedrela_bench.defaults import to_yaml
-from fedrela_bench.errors import ConfigError, StoreError
+from fedrela_bench.errors import ConfigError, RunError, StoreError
 from fedrela_bench.yaml_io import load_mapping
 
 if TYPE_CHECKING:
     from fedrela_bench.simulation import Simulation
     from fedrela_bench.simulation.metrics import RoundResult
+    from fedrela_bench.simulation.snapshot import Snapshot
 
 FILES = ("rounds.jsonl", "result.json", "confusion.npz", "last.pt")
 
@@ -30,6 +31,7 @@ class RunFolder:
 
     Raises:
         ConfigError: the folder holds another run, or cannot be written.
+        StoreError: what it holds is damaged.
     """
 
     def __init__(self, path: Path, config: TrialConfig) -> None:
@@ -41,17 +43,28 @@ class RunFolder:
 
     def _claim(self, config: TrialConfig) -> None:
         target = self.path / "config.yaml"
-        if target.is_file():
-            self._check_same(parse(load_mapping(target, "a configuration").value), config)
-            return
         strangers = [name for name in FILES if (self.path / name).exists()]
+        if target.is_file() and target.stat().st_size:
+            self._check_same(self._stored(target), config)
+            return
         if strangers:
-            raise ConfigError(f"--out {self.path} holds {strangers[0]} without config.yaml; choose another --out")
+            state = "an empty config.yaml" if target.is_file() else "no config.yaml"
+            raise ConfigError(f"--out {self.path} holds {strangers[0]} but {state}; choose another --out")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            target.write_text(to_yaml(config), encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"--out {self.path} cannot be written ({error.strerror}); choose another --out") from None
+            self._write("config.yaml", to_yaml(config).encode())
+        except (OSError, StoreError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"--out {self.path} cannot be written ({reason}); choose another --out") from None
+
+    def _stored(self, target: Path) -> TrialConfig:
+        try:
+            return parse(load_mapping(target, "a configuration").value)
+        except ConfigError as error:
+            faults = [fault if str(target) in fault else f"{target}: {fault}" for fault in error.faults]
+            raise ConfigError(
+                [*faults, f"--out {self.path} holds no run to go on with; choose another --out"]
+            ) from None
 
     def _check_same(self, stored: TrialConfig, config: TrialConfig) -> None:
         here, there = _flat(config.model_dump(mode="json")), _flat(stored.model_dump(mode="json"))
@@ -66,36 +79,59 @@ class RunFolder:
 
         Raises:
             ConfigError: it was computed on other images.
+            StoreError: it is damaged.
         """
         path = self.path / "result.json"
         if not path.is_file():
             return None
         try:
             result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            fault = _result_fault(result)
         except (OSError, ValueError) as error:
-            raise StoreError(f"{path} is damaged ({error}); delete it to finish the run again") from None
-        if result.get("data_digest") != data_digest:
+            fault = str(error)
+        if fault:
+            raise StoreError(f"{path} is damaged ({fault}); delete it to finish the run again")
+        if result["data_digest"] != data_digest:
             raise ConfigError(f"--out {self.path} holds this run on other images or clients; choose another --out")
         return result
 
     def resume(self, simulation: Simulation) -> list[dict[str, Any]]:
-        """Restore the last snapshot and cut rounds.jsonl to it; returns its lines, none where the run starts anew."""
+        """Restore the last snapshot and cut rounds.jsonl to it; returns its lines, none where the run starts anew.
+
+        Raises:
+            StoreError: the snapshot or the rounds before it are damaged; nothing was changed.
+        """
+        if not (self.path / "last.pt").is_file():
+            self._write("rounds.jsonl", b"")
+            return []
+        self._restore(simulation)
+        texts, lines = self._read_rounds(simulation.completed_rounds)
+        self._write("rounds.jsonl", b"".join(text + b"\n" for text in texts))
+        return lines
+
+    def _restore(self, simulation: Simulation) -> None:
         from fedrela_bench.simulation.snapshot import load_snapshot
 
-        lines: list[str] = []
-        if (self.path / "last.pt").is_file():
-            simulation.restore(load_snapshot(self.path / "last.pt"))
-            lines = self._read_rounds()[: simulation.completed_rounds]
-        self._write("rounds.jsonl", "".join(f"{line}\n" for line in lines).encode())
-        if len(lines) != simulation.completed_rounds:
-            raise StoreError(
-                f"{self.path}/rounds.jsonl has lost rounds before its snapshot; delete {self.path}/last.pt"
-            )
-        return [json.loads(line) for line in lines]
+        path = self.path / "last.pt"
+        remedy = f"delete {path} to start this run anew"
+        try:
+            simulation.restore(load_snapshot(path))
+        except (StoreError, RunError) as error:
+            raise StoreError(f"this run cannot go on: {error}; {remedy}") from None
 
-    def _read_rounds(self) -> list[str]:
-        path = self.path / "rounds.jsonl"
-        return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    def _read_rounds(self, count: int) -> tuple[list[bytes], list[dict[str, Any]]]:
+        """The first `count` lines of rounds.jsonl, as they stand and as values."""
+        path, remedy = self.path / "rounds.jsonl", f"delete {self.path / 'last.pt'} to start this run anew"
+        try:
+            texts = path.read_bytes().split(b"\n")[:count] if path.is_file() else []
+            lines = [_round_line(text) for text in texts]
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read ({error.strerror}); {remedy}") from None
+        for number in range(1, count + 1):
+            line = lines[number - 1] if number <= len(lines) else None
+            if line is None or line.get("round") != number:
+                raise StoreError(f"{path} is damaged: line {number} is not round {number} of {count}; {remedy}")
+        return texts, [line for line in lines if line is not None]
 
     def append(self, result: RoundResult) -> None:
         """Add one round: its metrics, correct predictions per class and relabelling, without the confusion matrices."""
@@ -107,11 +143,11 @@ class RunFolder:
         except OSError as error:
             raise StoreError(f"{self.path}/rounds.jsonl cannot be written ({error.strerror}); free space") from None
 
-    def save_snapshot(self, simulation: Simulation) -> None:
-        """Keep the state between rounds, from which the same command goes on."""
+    def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep a state between rounds, from which the same command goes on."""
         from fedrela_bench.simulation.snapshot import save_snapshot
 
-        save_snapshot(self.path / "last.pt", simulation.snapshot())
+        save_snapshot(self.path / "last.pt", snapshot)
 
     def finish(self, summary: dict[str, Any], confusion: dict[str, np.ndarray], flow: np.ndarray | None) -> None:
         """Write the matrices of the last evaluated round and the last relabelling, then the result."""
@@ -122,12 +158,30 @@ class RunFolder:
         self._write("result.json", (json.dumps(summary, indent=1) + "\n").encode())
 
     def _write(self, name: str, data: bytes) -> None:
-        temporary = self.path / f".{name}.tmp"
+        from fedrela_bench.simulation.snapshot import write_atomically
+
         try:
-            temporary.write_bytes(data)
-            temporary.replace(self.path / name)
+            write_atomically(self.path / name, data)
         except OSError as error:
-            raise StoreError(f"{self.path}/{name} cannot be written ({error.strerror}); free space") from None
+            raise StoreError(f"{self.path / name} cannot be written ({error.strerror}); free space") from None
+
+
+def _result_fault(result: object) -> str:
+    wanted = {"status": str, "rounds": int, "metrics": dict, "data_digest": str}
+    if not isinstance(result, dict):
+        return f"it holds a {type(result).__name__}, not a mapping"
+    lost = [name for name, kind in wanted.items() if not isinstance(result.get(name), kind)]
+    if not lost and not all(isinstance(values, dict) for values in result["metrics"].values()):
+        lost = ["metrics"]
+    return f"{', '.join(lost)} missing" if lost else ""
+
+
+def _round_line(text: bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) and isinstance(line.get("metrics"), dict) else None
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

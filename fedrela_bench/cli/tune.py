@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from fedrela_bench.cli import common
+from fedrela_bench.cli.bases import Layers, common_ground, overrides_with, request_faults, study_notes
 from fedrela_bench.cli.command import OverrideCommand, overrides_of
-from fedrela_bench.config import TrialConfig
-from fedrela_bench.defaults import Size, resolve
 from fedrela_bench.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedrela_bench.study.request import TuneRequest
-    from fedrela_bench.study.space import Space
 
 Opt = typer.Option
 SpaceFile = Annotated[str | None, Opt("--space", metavar="FILE", help="Search space [the dataset's].")]
@@ -40,7 +38,7 @@ Gpus = Annotated[float | None, Opt("--gpus-per-trial", metavar="F", help="GPUs o
 Ray = Annotated[str | None, Opt("--ray-address", metavar="ADDR", help="A Ray cluster [a local one].")]
 Uri = Annotated[str | None, Opt("--tracking-uri", metavar="URI", help="MLflow store [sqlite in the study folder].")]
 DryRun = Annotated[bool, Opt("--dry-run", help="Print what would be computed and stop.")]
-SELECTIONS = ("test_slice", "oracle")
+MOST_SEEDS = 1000
 
 
 def register(app: typer.Typer) -> None:
@@ -76,11 +74,12 @@ def tune(
 
     The same command continues a study; a larger --trials extends it.
     """
-    faults: list[str] = []
+    faults = common.scanned(ctx)
     common.attempt(faults, "cpu", lambda: common.choose_device(device))
     size, why = common.attempt(faults, common.SMALL, lambda: common.choose_size(profile, device))
     wanted_seeds = common.attempt(faults, None, lambda: None if seeds is None else parse_seeds(seeds))
-    chosen, bases, name = _bases(ctx, dataset, space, algorithm, size, config, selection, faults)
+    layers = Layers(dataset, size, config, overrides_with(overrides_of(ctx), selection, faults))
+    chosen, bases, name = common_ground(layers, space, algorithm, faults)
     from fedrela_bench.study.request import TuneRequest
 
     request = TuneRequest(
@@ -97,14 +96,16 @@ def tune(
         cpus_per_trial=cpus_per_trial,
         gpus_per_trial=gpus_per_trial,
         ray_address=ray_address,
-        device=cast(Literal["auto", "cpu", "cuda"], device),
+        device=cast(Literal["auto", "cpu", "cuda"], device if device in ("cpu", "cuda") else "auto"),
         tracking_uri=tracking_uri,
         store=store,
         progress="quiet" if json_output else "auto",
         command=shlex.join(["fedrela-bench", *sys.argv[1:]]),
     )
-    request.settled()
-    common.tell(why, to_stderr=json_output)
+    if faults:
+        raise ConfigError(list(dict.fromkeys([*faults, *request_faults(request)])))
+    notes = study_notes(layers, request)
+    common.tell(why, *(f"note: {note}" for note in notes), to_stderr=json_output)
     return _plan(request, json_output) if dry_run else _search(request, json_output)
 
 
@@ -118,6 +119,9 @@ def _search(request: TuneRequest, as_json: bool) -> int:
 
 
 def _plan(request: TuneRequest, as_json: bool) -> int:
+    from fedrela_bench.study.runner import preflight
+
+    preflight(request)
     plan = plan_of(request)
     if as_json:
         print(json.dumps(plan))
@@ -167,50 +171,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     except ValueError:
         raise ConfigError(f"--seeds {text}: give a number of seeds (3) or a list (1,2,3)") from None
     if "," not in text:
-        values = list(range(1, values[0] + 1))
+        values = list(range(1, min(values[0], MOST_SEEDS + 1) + 1))
+    if len(values) > MOST_SEEDS:
+        raise ConfigError(f"--seeds {text}: at most {MOST_SEEDS} seeds; such as 3 or 1,2,3")
     if not values or min(values) < 0 or len(set(values)) < len(values):
         raise ConfigError(f"--seeds {text}: needs at least one seed, none negative, none twice; such as 3 or 1,2,3")
     return tuple(values)
-
-
-def _bases(
-    ctx: typer.Context,
-    dataset: str | None,
-    space: str | None,
-    algorithms: list[str] | None,
-    size: Size,
-    config: Path | None,
-    selection: str | None,
-    found: list[str],
-) -> tuple[Space, dict[str, TrialConfig], str]:
-    """The space, one configuration per base algorithm, and the dataset's name; all faults in one message."""
-    from fedrela_bench.data.names import dataset_name
-    from fedrela_bench.study.space import load_space
-
-    overrides = dict(overrides_of(ctx))
-    if selection is not None:
-        if selection not in SELECTIONS:
-            found.append(f"--selection {selection}: unknown; choose test_slice (honest) or oracle (the paper's)")
-        overrides = {"evaluation.selection": selection, **overrides}
-    if "federation.algorithm" in overrides:
-        found.append("--federation.algorithm: a study has one or several base algorithms; give --algorithm")
-    first = common.attempt(found, None, lambda: resolve(dataset, None, size, config, overrides))
-    if first is None:
-        raise ConfigError(found)
-    name = dataset_name(first.config.data.source, first.config.data.profile)
-    chosen = common.attempt(found, None, lambda: load_space(space or name))
-    if chosen is None:
-        raise ConfigError(found)
-    if algorithms:
-        chosen = chosen.with_algorithms(
-            [part.strip() for item in algorithms for part in item.split(",") if part.strip()]
-        )
-    bases: dict[str, TrialConfig] = {}
-    for algorithm in chosen.algorithms:
-        try:
-            bases[algorithm] = resolve(dataset, algorithm, size, config, overrides, fixed=chosen.fixed).config
-        except ConfigError as error:
-            found += error.faults
-    if found:
-        raise ConfigError(list(dict.fromkeys(found)))
-    return chosen, bases, name

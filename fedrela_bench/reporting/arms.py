@@ -71,7 +71,7 @@ def filtered(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
         column = name if name in TAGS else f"param:{name}"
         if column not in frame:
             return frame.iloc[:0]
-        frame = frame[[_equal(value, wanted) for value in frame[column]]]
+        frame = frame[pd.Series([_equal(value, wanted) for value in frame[column]], index=frame.index, dtype=bool)]
     return frame
 
 

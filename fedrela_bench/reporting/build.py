@@ -18,6 +18,8 @@ from fedrela_bench.reporting.table import Cell, Column, Gain, Measure, Table
 
 FEW_SEEDS = "‡"
 MIXED = "§"
+SLOWED = "¶"
+SCALE = "param:relabel.post_relabel_lr_scale"
 GROUPS = {"step": ("overall", "majority", "minority")}
 SETTING = (
     "data.alpha",
@@ -80,7 +82,16 @@ class _Builder:
 
     def marks(self, arm: Arm) -> str:
         few = 0 < len(arm.runs) < max(self.spec.min_seeds, len(self.seeds))
-        return (FEW_SEEDS if few else "") + (MIXED if self.mixed(arm.runs) else "")
+        slowed = SLOWED if self.scales(arm) else ""
+        return (FEW_SEEDS if few else "") + (MIXED if self.mixed(arm.runs) else "") + slowed
+
+    @staticmethod
+    def scales(arm: Arm) -> list[float]:
+        """Learning-rate factors from T on, other than 1, of an arm that also relabels."""
+        if not {SCALE, "param:relabel.tau"} <= set(arm.runs.columns):
+            return []
+        rows = arm.runs[(arm.runs["kind"] != "trunk") & (arm.runs["param:relabel.tau"].astype(float) > 0)]
+        return sorted(set(rows[SCALE].dropna().astype(float)) - {1.0})
 
     @staticmethod
     def mixed(runs: pd.DataFrame) -> bool:
@@ -171,6 +182,13 @@ class _Builder:
             yield f"{FEW_SEEDS} fewer than {need} seeds ({counts})."
         if any(MIXED in self.marks(arm) for arm in self.arms):
             yield f"{MIXED} the seeds of this row were run with different versions or devices."
+        factors = sorted({factor for arm in self.arms for factor in self.scales(arm)})
+        if factors:
+            shown = " or ".join(f"{factor:g}" for factor in factors)
+            yield (
+                f"{SLOWED} the learning rate is multiplied by {shown} from T on: the gain includes that drop. Compare "
+                "with the control arm, relabel.tau = 0 with the same relabel.post_relabel_lr_scale."
+            )
         digests = self.used.groupby("seed")["data_digest"].nunique()
         if (digests > 1).any():
             seeds = ", ".join(str(seed) for seed in digests[digests > 1].index)

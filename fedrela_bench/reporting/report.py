@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.reporting.arms import usable
 from fedrela_bench.reporting.build import build_table, table_arms
 from fedrela_bench.reporting.figures import curves, draw_curves, draw_pareto, pareto_points
 from fedrela_bench.reporting.render import write_table
-from fedrela_bench.reporting.source import StudyRuns, read_study
+from fedrela_bench.reporting.source import StudyRuns, continue_command, read_study
 from fedrela_bench.reporting.spec import ReportSpec, find_spec, load_spec
 from fedrela_bench.reporting.table import Table
 
@@ -42,11 +43,12 @@ def render_report(
         uri: the MLflow store, where it is not the recorded one.
 
     Raises:
-        ConfigError: faults of the spec, or a study of another dataset.
+        ConfigError: faults of the spec, a study of another dataset, or one without a finished run.
         StoreError: the study's MLflow store cannot be read.
     """
     wanted, published = load_spec(spec)
     runs = read_study(study, uri)
+    _require_finished(runs, study)
     table = build_table(runs, wanted, published)
     folder, stem = out or study / "report", find_spec(spec).stem
     try:
@@ -55,6 +57,13 @@ def render_report(
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
     return Report(table, tuple(files))
+
+
+def _require_finished(runs: StudyRuns, study: Path) -> None:
+    if usable(runs.frame, None).empty:
+        states = runs.frame["status"].where(runs.frame["status"] != "", runs.frame["run_status"].str.lower())
+        shown = ", ".join(f"{count} {state}" for state, count in sorted(states.value_counts().items()))
+        raise ConfigError(f"{study} has no finished run yet ({shown}); continue with: {continue_command(study)}")
 
 
 def _draw(runs: StudyRuns, spec: ReportSpec, folder: Path, stem: str) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,7 +85,8 @@ def read_study(study: Path, uri: str | None = None) -> StudyRuns:
     found = list(_child_runs(client, record))
     if not found:
         raise StoreError(
-            f"{study}: MLflow holds no run of this study yet; let `tune` finish a trial, or fedrela-bench sync {study}"
+            f"{study}: MLflow holds no run of this study yet; fetch what is computed with fedrela-bench sync "
+            f"{shlex.quote(str(study))}, or continue with: {continue_command(study)}"
         )
     objectives = tuple(str(name).rpartition("/")[2] for name in record["identity"]["objectives"])
     return StudyRuns(str(record["dataset"]), runs_frame(found), _history_reader(client), objectives)
@@ -105,6 +107,13 @@ def study_record(study: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is damaged ({error}); restore it or start the study again") from None
     return dict(record)
+
+
+def continue_command(study: Path) -> str:
+    """What to type to go on with a study."""
+    record = study_record(study)
+    plain = ["fedrela-bench", "tune", "--dataset", str(record["dataset"]), "--out", str(study)]
+    return str(record.get("command") or shlex.join(plain))
 
 
 def runs_frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:

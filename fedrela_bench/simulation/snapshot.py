@@ -16,6 +16,8 @@ from torch import Tensor
 from fedrela_bench.config import TrialConfig, digest
 from fedrela_bench.errors import StoreError
 
+MAGIC = b"fedrela-bench snapshot "
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -59,19 +61,17 @@ def base_key(config: TrialConfig, data_digest: str) -> str:
 
 
 def save_snapshot(path: Path, snapshot: Snapshot) -> None:
-    """Write atomically: temporary name, fsync, rename; a digest file beside it is renamed into place last.
+    """Write one file, atomically: temporary name, fsync, rename. Its first line holds the digest of the rest.
 
     Raises:
-        StoreError: the file cannot be written (full disk, permissions); nothing half-written stays under `path`.
+        StoreError: the file cannot be written (full disk, permissions); what was under `path` before is still there.
     """
     buffer = io.BytesIO()
     torch.save(asdict(snapshot), buffer)
     data = buffer.getvalue()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _digest_path(path).unlink(missing_ok=True)
-        write_atomically(path, data)
-        write_atomically(_digest_path(path), _digest(data).encode())
+        write_atomically(path, MAGIC + _digest(data).encode() + b"\n" + data)
     except OSError as error:
         raise StoreError(
             f"cannot write snapshot {path}: {error.strerror or error}; free space or choose --out"
@@ -85,11 +85,10 @@ def load_snapshot(path: Path) -> Snapshot:
         StoreError: missing, damaged or written by another version.
     """
     try:
-        data = path.read_bytes()
-        expected = _digest_path(path).read_text().strip()
+        head, _, data = path.read_bytes().partition(b"\n")
     except OSError as error:
         raise StoreError(f"cannot read snapshot {path}: {error.strerror or error}") from error
-    if _digest(data) != expected:
+    if head != MAGIC + _digest(data).encode():
         raise StoreError(f"snapshot {path} is damaged (its digest does not match); delete it to compute it again")
     try:
         return Snapshot(**torch.load(io.BytesIO(data), weights_only=True))
@@ -108,10 +107,6 @@ def write_atomically(path: Path, data: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _digest_path(path: Path) -> Path:
-    return path.with_name(path.name + ".blake2b")
 
 
 def _digest(data: bytes) -> str:

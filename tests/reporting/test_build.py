@@ -212,3 +212,27 @@ def test_the_front_is_what_nothing_dominates(points: dict[str, tuple[float, ...]
 
 def test_points_without_a_number_are_not_on_the_front() -> None:
     assert pareto({"a": (float("nan"), 1.0), "b": (0.0, 0.0)}) == ["b"]
+
+
+@pytest.mark.parametrize("renderer", sorted(RENDERERS))
+def test_gains_that_include_a_lower_learning_rate_are_marked(renderer: str) -> None:
+    slowed = {"param:relabel.post_relabel_lr_scale": "0.1"}
+    runs = study([{**item, **(slowed if item["config_key"] == "a" else {})} for item in rows()])
+    table = build_table(runs, spec(rows=[{"runs": {"kind": "trunk"}}, {"runs": {"kind": "cell"}, "choose": "each"}]))
+    assert [label.endswith("¶") for label in column(table, "arm")] == [False, True, False]
+    note = next(note for note in table.notes if note.startswith("¶"))
+    assert "multiplied by 0.1 from T on" in note
+    assert "control arm" in note
+    assert RENDERERS[renderer](table)
+
+
+def test_the_control_arm_itself_is_not_marked() -> None:
+    control = {"param:relabel.post_relabel_lr_scale": "0.1", "param:relabel.tau": "0.0"}
+    runs = study([{**item, **(control if item["config_key"] == "a" else {})} for item in rows()])
+    table = build_table(runs, spec(rows=[{"runs": {"kind": "cell"}, "choose": "each"}]))
+    assert not any("¶" in label for label in column(table, "arm"))
+
+
+def test_filters_on_no_runs_leave_the_columns() -> None:
+    none = study().frame.iloc[:0]
+    assert list(filtered(none, {"kind": "cell"}).columns) == list(none.columns)

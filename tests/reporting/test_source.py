@@ -11,7 +11,7 @@ import pytest
 from fedrela_bench.errors import ConfigError, StoreError
 from fedrela_bench.reporting.report import render_report
 from fedrela_bench.reporting.source import read_study
-from tests.reporting.fakes import ROUNDS, rows
+from tests.reporting.fakes import ROUNDS, rows, study
 
 EXPERIMENT = "fedrela-bench/digits_lt"
 
@@ -101,3 +101,18 @@ def test_a_store_that_is_gone_or_empty_is_told(folder: Path, tmp_path: Path) -> 
         read_study(tmp_path)
     with pytest.raises(StoreError, match="no such MLflow database"):
         read_study(tmp_path, f"sqlite:///{tmp_path / 'gone.db'}")
+
+
+@pytest.mark.parametrize("given", ["FAILED", "RUNNING"])
+def test_a_study_without_a_finished_run_says_how_to_go_on(given: str, tmp_path: Path, monkeypatch: Any) -> None:
+    unfinished = study([{**item, "run_status": given, "status": ""} for item in rows()])
+    monkeypatch.setattr("fedrela_bench.reporting.report.read_study", lambda *_: unfinished)
+    folder = tmp_path / "st udy"
+    folder.mkdir()
+    record = {"study": "s", "dataset": "digits_lt", "experiment": "e", "identity": {"objectives": []}}
+    (folder / "study.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError) as caught:
+        render_report(folder)
+    assert f"no finished run yet (9 {given.lower()}); continue with: " in str(caught.value)
+    assert f"tune --dataset digits_lt --out '{folder}'" in str(caught.value)
+    assert not (folder / "report").exists()

@@ -278,8 +278,25 @@ def test_snapshots_survive_the_disk_and_damage_is_noticed(tmp_path: Path) -> Non
     path.write_bytes(data)
     with pytest.raises(StoreError, match="damaged"):
         load_snapshot(path)
+    path.write_bytes(bytes(data[:100]))
+    with pytest.raises(StoreError, match="damaged"):
+        load_snapshot(path)
     with pytest.raises(StoreError, match="cannot read"):
         load_snapshot(tmp_path / "none.pt")
+
+
+def test_a_failed_write_keeps_the_snapshot_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(_trial(), _data())
+    simulation.run_round()
+    path = tmp_path / "last.pt"
+    save_snapshot(path, simulation.snapshot())
+    simulation.run_round()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(StoreError, match="No space left"):
+            save_snapshot(path, simulation.snapshot())
+    assert load_snapshot(path).round == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["last.pt"]
 
 
 def test_snapshots_of_other_runs_are_refused() -> None:
