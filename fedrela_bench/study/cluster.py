@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedrela_bench.errors import ConfigError, StoreError
+from fedrela_bench.study.interrupt import signals_blocked
 from fedrela_bench.study.request import TuneRequest
 
 CONNECT_SECONDS = 4.0
 OBJECT_STORE_BYTES = 100 * 2**20
+SMALLEST_SHARE = 1e-4
+"""Ray counts GPUs in steps of this size."""
 LONGEST_TEMP = 40
 """Unix sockets below Ray's temporary folder must stay under 107 characters."""
 FLAGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # A dead cluster must not abort the driver before a stop request has been answered.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "180",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
@@ -58,8 +64,10 @@ def _fit_node(node: tuple[float, float], cpus: float, gpus: float) -> int:
 
 def gpu_faults(fraction: float) -> list[str]:
     """Why a GPU request wastes a device, with the fractions that do not."""
-    if fraction < 0:
-        return [f"--gpus-per-trial {fraction:g} must not be negative"]
+    if not math.isfinite(fraction) or fraction < 0:
+        return [f"--gpus-per-trial {fraction:g} must be 0, a fraction 1/n, or a whole number"]
+    if 0 < fraction < SMALLEST_SHARE:
+        return [f"--gpus-per-trial {fraction:g} is less than {SMALLEST_SHARE:g}, the smallest share; use 0 or 1/n"]
     if fraction >= 1 and fraction != int(fraction):
         return [
             f"--gpus-per-trial {fraction:g}: above 1 only whole numbers; use {int(fraction)} or {int(fraction) + 1}"
@@ -92,8 +100,10 @@ def pick_device(request: TuneRequest) -> tuple[str, float]:
         ConfigError: device and GPU request contradict each other or the request wastes devices.
     """
     device: str = request.device
+    if device not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"--device {device}: unknown device; choose auto, cpu or cuda")
     if device == "auto":
-        wants_gpu = request.gpus_per_trial is None or request.gpus_per_trial > 0
+        wants_gpu = request.gpus_per_trial != 0
         device = "cuda" if wants_gpu and (request.gpus_per_trial or _cuda_devices()) else "cpu"
     gpus = request.gpus_per_trial if request.gpus_per_trial is not None else float(device == "cuda")
     faults = gpu_faults(gpus)
@@ -122,8 +132,14 @@ def concurrency(request: TuneRequest, gpus: float, capacity: Capacity) -> int:
 
 
 @contextlib.contextmanager
-def ray_session(request: TuneRequest, device: str) -> Iterator[Capacity]:
-    """A connection to Ray: the process's own, a cluster by address, or a local one that is ended afterwards."""
+def ray_session(request: TuneRequest, device: str, connected: Callable[[], None]) -> Iterator[Capacity]:
+    """A connection to Ray: the process's own, a cluster by address, or a local one that is ended afterwards.
+
+    Args:
+        request: what trials need.
+        device: of trials.
+        connected: called before signals that arrived meanwhile are delivered; Ray has replaced the handlers.
+    """
     os.environ.update({name: os.environ.get(name, value) for name, value in FLAGS.items()})
     import ray
 
@@ -135,11 +151,13 @@ def ray_session(request: TuneRequest, device: str) -> Iterator[Capacity]:
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
         if address:
             _connect(address, request.cpus_per_trial)
+            connected()
         else:
             cpus, gpus = local_capacity(device).nodes[0]
             size = {"num_cpus": int(cpus), "num_gpus": int(gpus), "object_store_memory": OBJECT_STORE_BYTES}
-            with _threads(request.cpus_per_trial):
+            with _threads(request.cpus_per_trial), signals_blocked():
                 ray.init(address="local", _temp_dir=str(temp), **size, **quiet)
+                connected()
         try:
             yield cluster_capacity()
         finally:
@@ -194,20 +212,25 @@ def _threads(count: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
-@contextlib.contextmanager
-def _temp_dir(out: Path) -> Iterator[Path]:
-    """A short folder for Ray's sockets and logs, in the study where its path allows; gone afterwards."""
+def drop_temp(out: Path) -> None:
+    """Remove what Ray keeps for a study on this machine."""
     note = out / ".ray_dir"
     if note.exists():
         shutil.rmtree(note.read_text(encoding="utf-8"), ignore_errors=True)
+        note.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _temp_dir(out: Path) -> Iterator[Path]:
+    """A short folder for Ray's sockets and logs, in the study where its path allows; gone afterwards."""
+    drop_temp(out)
     inside = out.resolve() / ".ray"
     folder = inside if len(str(inside)) <= LONGEST_TEMP else Path(tempfile.mkdtemp(prefix="fr-"))
-    note.write_text(str(folder), encoding="utf-8")
+    (out / ".ray_dir").write_text(str(folder), encoding="utf-8")
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        note.unlink(missing_ok=True)
+        drop_temp(out)
 
 
 def cluster_capacity() -> Capacity:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedrela_bench.config import TrialConfig
-from fedrela_bench.errors import BenchError
+from fedrela_bench.config import TrialConfig, unknown_name
+from fedrela_bench.errors import BenchError, ConfigError
 from fedrela_bench.study.keys import Fingerprint, cell_key, numerics, trunk_key
 from fedrela_bench.study.store import Entry, Store
 
@@ -37,6 +37,7 @@ class Engine(Protocol):
     @property
     def version(self) -> str: ...
     def dataset(self, config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> Any: ...
+    def check(self, config: TrialConfig, dataset: Any) -> None: ...
     def simulation(self, config: TrialConfig, dataset: Any, device: str) -> Run: ...
     def save(self, path: Path, snapshot: Any) -> None: ...
     def load(self, path: Path) -> Any: ...
@@ -59,6 +60,27 @@ class SimulationEngine:
         from fedrela_bench.data import load_dataset
 
         return load_dataset(config, data_dir, cache_dir)
+
+    def check(self, config: TrialConfig, dataset: Any) -> None:
+        """Build algorithm and network without memory.
+
+        Raises:
+            ConfigError: this model, these options or this head do not suit the dataset.
+        """
+        import torch
+
+        from fedrela_bench.algorithms import build_algorithm
+        from fedrela_bench.models import build_backbone, default_model
+
+        algorithm = build_algorithm(config.federation.algorithm, config.federation.options, dataset.num_classes)
+        head, name = config.relabel.posterior_head, config.training.model
+        if head not in algorithm.posterior_heads:
+            shown = f"relabel.posterior_head = {head!r} of {algorithm.name}"
+            raise ConfigError(unknown_name("head", shown, head, algorithm.posterior_heads))
+        if name == "auto":
+            name = default_model(config.data.source, dataset.input_shape, config.data.profile)
+        with torch.device("meta"):
+            algorithm.make_head(build_backbone(name, dataset.input_shape, config.training.norm).feature_dim)
 
     def simulation(self, config: TrialConfig, dataset: Any, device: str) -> Run:
         """A simulation before its first round."""

@@ -20,6 +20,8 @@ from fedrela_bench.study.plan import Plan
 from fedrela_bench.tracking.payload import flatten
 
 LOCK = ".lock"
+MOST_SHOWN = 10
+"""Differences listed one by one."""
 PACKAGES = ("torch", "ray", "optuna", "mlflow", "numpy")
 
 
@@ -63,16 +65,27 @@ def _base(config: TrialConfig) -> Json:
     return values
 
 
-def register(plan: Plan) -> Json:
-    """Write or check ``study.json``.
+def check_identity(plan: Plan) -> None:
+    """Refuse a folder that holds another study.
 
     Raises:
-        ConfigError: the folder holds another study; every difference is listed.
+        ConfigError: the differences are listed.
     """
     path = plan.request.out / "study.json"
     current, new = _read(path), identity(plan)
     if current and canonical_json(current["identity"]) != canonical_json(new):
         raise ConfigError(_differences(current["identity"], new, path.parent))
+
+
+def register(plan: Plan) -> Json:
+    """Write or check ``study.json``.
+
+    Raises:
+        ConfigError: the folder holds another study.
+    """
+    path = plan.request.out / "study.json"
+    check_identity(plan)
+    current, new = _read(path), identity(plan)
     made = {"study": current.get("study") or uuid.uuid4().hex[:12], "created": current.get("created") or time.time()}
     values = {**made, **_facts(plan, str(made["study"])), "identity": new}
     _write(path, values)
@@ -129,6 +142,8 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], out: Path) -> l
     names = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     shown = [f"{name} was {before.get(name)!r} and is {after.get(name)!r}" for name in names]
     remedy = f"choose another --out, or repeat the command of {out / 'study.json'}"
+    if len(shown) > MOST_SHOWN:
+        shown = [*shown[:MOST_SHOWN], f"{len(shown) - MOST_SHOWN} more settings differ"]
     return [f"the study in {out} is another one: {line}" for line in shown[:-1]] + [
         f"the study in {out} is another one: {shown[-1]}; {remedy} (cells that both need are shared through --store)"
     ]

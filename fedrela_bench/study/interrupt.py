@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -27,6 +29,8 @@ class Interrupts:
         self.signum: int | None = None
         self.since: float | None = None
         self._old: dict[int, Any] = {}
+        self._last_resort: tuple[float, Callable[[], None]] | None = None
+        self._timer: threading.Timer | None = None
 
     @property
     def stopping(self) -> bool:
@@ -42,6 +46,10 @@ class Interrupts:
         """Whether running cells have had that long to stop by themselves."""
         return self.since is not None and time.monotonic() - self.since > seconds
 
+    def bound(self, seconds: float, last_resort: Callable[[], None]) -> None:
+        """End the process that long after the first signal, whatever hangs, after one call of `last_resort`."""
+        self._last_resort = (seconds, last_resort)
+
     def __enter__(self) -> Self:
         self.stop_file.unlink(missing_ok=True)
         self.install()
@@ -55,9 +63,17 @@ class Interrupts:
             old = signal.signal(signum, self._handle)
             self._old.setdefault(signum, old)
 
+    def adopt(self, error: BaseException) -> bool:
+        """Whether this error is how a signal ended the work; Ray's own handler of SIGTERM exits while Ray starts."""
+        if isinstance(error, SystemExit) and error.code == signal.SIGTERM and not self.stopping:
+            self._begin(signal.SIGTERM)
+        return self.stopping and isinstance(error, KeyboardInterrupt | SystemExit)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         for signum, handler in self._old.items():
             signal.signal(signum, handler or signal.SIG_DFL)
         self.stop_file.unlink(missing_ok=True)
@@ -65,6 +81,39 @@ class Interrupts:
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self.signum is not None:
             raise KeyboardInterrupt
+        self._begin(signum)
+        self.notify("stopping after the current rounds; once more stops at once")
+
+    def _begin(self, signum: int) -> None:
         self.signum, self.since = signum, time.monotonic()
         self.stop_file.touch()
-        self.notify("stopping after the current rounds; once more stops at once")
+        if self._last_resort is not None:
+            self._timer = threading.Timer(self._last_resort[0], self._give_up)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _give_up(self) -> None:
+        try:
+            if self._last_resort is not None:
+                self._last_resort[1]()
+        finally:
+            self.stop_file.unlink(missing_ok=True)
+            # What hangs (a dead cluster, a native call) would also hang an orderly exit.
+            os._exit(self.exit_code)
+
+
+@contextlib.contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Processes started inside never receive SIGINT or SIGTERM; here those that arrive are delivered afterwards.
+
+    A terminal, `timeout`, a batch system or systemd signals every process of a job at once. A study's helpers must
+    outlive that signal for as long as its driver needs them.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, EXIT_CODES)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def _header(name: str, row: Row, result: StudyResult) -> str:
         f"{metric} {value:.4f}" for metric, value in zip(result.objectives, row.outcome.values, strict=True)
     )
     lines = [
-        f"fedrela-bench run --config {result.out / 'best' / f'{name}.yaml'}",
+        shlex.join(["fedrela-bench", "run", "--config", str(result.out / "best" / f"{name}.yaml")]),
         f"{'Balanced choice' if name == 'balanced' else f'Best {name}'} of the study on {result.dataset}: {row.label}",
         f"{values} (mean over {len(result.seeds)} seed(s) of the mean of the last five evaluated rounds)",
         f"This file is trial {row.number} with seed {result.seeds[0]}.",

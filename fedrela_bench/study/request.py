@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -12,9 +13,12 @@ from fedrela_bench.errors import ConfigError
 from fedrela_bench.study.engine import Engine, SimulationEngine
 from fedrela_bench.study.samplers import check_sampler
 from fedrela_bench.study.space import Space
+from fedrela_bench.study.spacefile import MOST_SEEDS, SEED_END
 from fedrela_bench.tracking.ui import check_uri, default_uri
 
 ProgressMode = Literal["auto", "live", "lines", "json", "quiet"]
+MOST = 1_000_000
+"""No count of trials or processes is larger."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class TuneRequest:
     @property
     def uri(self) -> str:
         """Where MLflow writes."""
-        return self.tracking_uri or default_uri(self.out)
+        return self.tracking_uri if self.tracking_uri is not None else default_uri(self.out)
 
     @property
     def store_dir(self) -> Path:
@@ -69,7 +73,8 @@ class TuneRequest:
     @property
     def resume_command(self) -> str:
         """What to type to go on."""
-        return self.command or f"fedrela-bench tune --dataset {self.dataset} --out {self.out}"
+        plain = ["fedrela-bench", "tune", "--dataset", self.dataset, "--out", str(self.out)]
+        return self.command or shlex.join(plain)
 
     def rooted(self) -> TuneRequest:
         """The same request with paths that hold in any working directory; `out` stays as the user wrote it."""
@@ -83,7 +88,18 @@ class TuneRequest:
         Raises:
             ConfigError: everything about the request that cannot work, in one message.
         """
-        faults = [*self._budget_faults(), *self._objective_faults()]
+        faults = self.faults()
+        if faults:
+            raise ConfigError(faults)
+        return self.selecting()
+
+    def selecting(self) -> dict[str, TrialConfig]:
+        """The bases that are there, with images to select on."""
+        return {name: _selecting(self.bases[name]) for name in self.space.algorithms if name in self.bases}
+
+    def faults(self) -> list[str]:
+        """What is wrong with the request itself, before machine, paths and data are looked at."""
+        faults = [*self._budget_faults(), *seed_faults(self.all_seeds), *self._objective_faults()]
         missing = [name for name in self.space.algorithms if name not in self.bases]
         faults += [
             f"no base configuration for algorithm {name}; give one for every algorithm of the space" for name in missing
@@ -93,15 +109,15 @@ class TuneRequest:
                 fault()
             except ConfigError as error:
                 faults += error.faults
-        if faults:
-            raise ConfigError(faults)
-        return {name: _selecting(self.bases[name]) for name in self.space.algorithms}
+        return faults
 
     def _budget_faults(self) -> list[str]:
         counts = {"trials": self.target, "max-concurrent": self.max_concurrent, "cpus-per-trial": self.cpus_per_trial}
-        faults = [f"--{name} {n} must be at least 1" for name, n in counts.items() if n is not None and n < 1]
-        if not self.all_seeds:
-            faults.append("no seeds; give --seeds N with N at least 1")
+        given = {name: count for name, count in counts.items() if count is not None}
+        faults = [f"--{name} {n} must be at least 1" for name, n in given.items() if n < 1]
+        faults += [f"--{name} {n} must be at most {MOST}" for name, n in given.items() if n > MOST]
+        if not 0 <= self.search_seed < SEED_END:
+            faults.append(f"--seed {self.search_seed} must be a whole number from 0 to {SEED_END - 1}")
         return faults
 
     @property
@@ -136,3 +152,17 @@ def _selecting(base: TrialConfig) -> TrialConfig:
     if base.evaluation.selection != "none":
         return base
     return base.replace({"evaluation.selection": "test_slice"})
+
+
+def seed_faults(seeds: Sequence[int]) -> list[str]:
+    """Why these seeds cannot be averaged over."""
+    if not seeds:
+        return ["no seeds; give --seeds N with N at least 1"]
+    if len(seeds) > MOST_SEEDS:
+        return [
+            f"{len(seeds)} seeds are more than {MOST_SEEDS}, and every configuration runs once for each; give fewer"
+        ]
+    wrong = [seed for seed in seeds if not 0 <= seed < SEED_END]
+    faults = [f"seed {seed} must be a whole number from 0 to {SEED_END - 1}" for seed in wrong]
+    twice = sorted({seed for seed in seeds if list(seeds).count(seed) > 1})
+    return faults + [f"seed {seed} is listed twice; list it once" for seed in twice]

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
-import platform
+import shlex
 import time
-from typing import Any
 
-from fedrela_bench.config import canonical_json
-from fedrela_bench.study.cluster import (
-    address_of,
-    concurrency,
-    knock,
-    local_capacity,
-    pick_device,
-    prove_shared,
-    ray_session,
-)
-from fedrela_bench.study.engine import Runtime
+from fedrela_bench.study.cluster import concurrency, drop_temp, prove_shared, ray_session
 from fedrela_bench.study.forecast import disk_bytes
 from fedrela_bench.study.identity import register, study_lock, update
 from fedrela_bench.study.interrupt import Interrupts
 from fedrela_bench.study.ledger import Ledger, Proposal, open_study
 from fedrela_bench.study.output import counts_of, render_text, write_best, write_tables
 from fedrela_bench.study.plan import Plan, Trunk
+from fedrela_bench.study.preflight import STOP_FILE, Checked, make_plan, preflight
 from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.results import StudyResult, collect, pareto_front
-from fedrela_bench.study.stages import Session
-from fedrela_bench.study.store import Store, check_space
+from fedrela_bench.study.stages import Session, drop_tune_folder
+from fedrela_bench.study.store import check_space
 from fedrela_bench.tracking.manifest import Manifest
 from fedrela_bench.tracking.mlflow_sink import Sink, is_complete
 from fedrela_bench.tracking.progress import Progress
 
-__all__ = ["StudyResult", "TuneRequest", "render_text", "tune"]
+__all__ = ["Checked", "StudyResult", "TuneRequest", "make_plan", "preflight", "render_text", "tune"]
 
-STOP_FILE = ".stop"
+BOUND_SECONDS = 90.0
+"""From the first signal to the end of the process, whatever hangs."""
 
 
 def tune(request: TuneRequest) -> StudyResult:
@@ -46,54 +38,12 @@ def tune(request: TuneRequest) -> StudyResult:
         StoreError: results cannot be kept, or another process drives the study.
     """
     began = time.monotonic()
-    request = request.rooted()
-    bases = request.settled()
-    device, gpus = pick_device(request)
-    address = address_of(request)
-    if address is not None:
-        knock(address)
-    else:
-        concurrency(request, gpus, local_capacity(device))
-    plan = make_plan(request, bases, device)
-    with study_lock(request.out):
+    checked = preflight(request)
+    plan = checked.plan
+    with study_lock(plan.request.out):
         register(plan)
-        with Progress(request.progress) as progress:
-            return _drive(plan, gpus, progress, began)
-
-
-def make_plan(request: TuneRequest, bases: dict[str, Any], device: str) -> Plan:
-    """Load the datasets once to know their digests, and fix what keys depend on.
-
-    Raises:
-        DataError: a dataset is missing or cannot be split as asked.
-    """
-    runtime = Runtime(
-        store=Store(request.store_dir),
-        engine=request.engine,
-        device=device,
-        device_class=_device_class(device),
-        threads=request.cpus_per_trial,
-        rolling_seconds=request.rolling_seconds,
-        stop_file=request.out.resolve() / STOP_FILE,
-    )
-    digests: dict[tuple[str, int], str] = {}
-    known: dict[str, str] = {}
-    for algorithm, base in bases.items():
-        for seed in request.all_seeds:
-            config = base.replace({"seed": seed})
-            name = canonical_json([config.data.model_dump(mode="json"), config.federation.clients, seed])
-            if name not in known:
-                known[name] = request.engine.dataset(config, request.data_dir, request.cache_dir).digest
-            digests[algorithm, seed] = known[name]
-    return Plan(request, bases, runtime, digests, request.out.resolve())
-
-
-def _device_class(device: str) -> str:
-    if device == "cpu":
-        return f"cpu {platform.machine()}"
-    import torch
-
-    return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else device
+        with Progress(plan.request.progress) as progress:
+            return _drive(plan, checked.gpus, progress, began)
 
 
 def _drive(plan: Plan, gpus: float, progress: Progress, began: float) -> StudyResult:
@@ -105,6 +55,7 @@ def _drive(plan: Plan, gpus: float, progress: Progress, began: float) -> StudyRe
     warnings: list[str] = []
     with Interrupts(request.out / STOP_FILE, progress.note) as interrupts:
         session = Session(plan, ledger, manifest, progress, interrupts)
+        interrupts.bound(BOUND_SECONDS, lambda: _leave(session, warnings, began))
         for trunk in plan.trunks():
             session.list_trunk(trunk)
         first = ledger.next_point()
@@ -112,12 +63,13 @@ def _drive(plan: Plan, gpus: float, progress: Progress, began: float) -> StudyRe
         sink = Sink(request.out, request.uri, lambda text: _warn(text, warnings, progress))
         try:
             if todo or first:
+                check_space(request.store_dir, disk_bytes(plan, request.max_concurrent or os.cpu_count() or 1))
                 update(request.out, status="running")
                 sink.start()
                 _compute(session, todo, first, gpus)
         except BaseException as error:
             ledger.release()
-            stopped = isinstance(error, KeyboardInterrupt) and interrupts.stopping
+            stopped = interrupts.adopt(error)
             update(request.out, status="interrupted" if stopped else "failed")
             sink.close("KILLED" if stopped else "FAILED", patience=30)
             if not stopped:
@@ -140,9 +92,9 @@ def _warn(text: str, warnings: list[str], progress: Progress) -> None:
 
 def _compute(session: Session, todo: list[Trunk], first: Proposal | None, gpus: float) -> None:
     request = session.plan.request
-    check_space(request.store_dir, disk_bytes(session.plan, request.max_concurrent or os.cpu_count() or 1))
-    with ray_session(request, session.plan.runtime.device) as capacity:
-        session.interrupts.install()
+    if session.interrupts.stopping:
+        return
+    with ray_session(request, session.plan.runtime.device, session.interrupts.install) as capacity:
         limit = concurrency(request, gpus, capacity)
         prove_shared(request.out.resolve())
         if todo:
@@ -173,8 +125,8 @@ def _conclude(
         pareto=pareto_front(trials),
         failed=failed,
         warnings=[*warnings, *dict.fromkeys(plan.runtime.store.damaged)],
-        ui_command=f"fedrela-bench ui {request.out}",
-        report_command=f"fedrela-bench report {request.out}",
+        ui_command=shlex.join(["fedrela-bench", "ui", str(request.out)]),
+        report_command=shlex.join(["fedrela-bench", "report", str(request.out)]),
         resume_command=request.resume_command,
     )
     if ledger.exhausted:
@@ -189,6 +141,17 @@ def _conclude(
         _track(sink, result, warnings)
     result.seconds = time.monotonic() - began
     return result
+
+
+def _leave(session: Session, warnings: list[str], began: float) -> None:
+    """What a stop request owes its user although something hangs: tables, the resume command, no litter."""
+    out, progress = session.plan.request.out, session.progress
+    late = "the study did not stop in time and was left; the resume command brings MLflow up to date"
+    result = _conclude(session, None, session.interrupts, [*warnings, late], began)
+    progress.last_words(json.dumps(result.to_json()) if progress.mode in ("quiet", "json") else render_text(result))
+    update(out, status=result.status)
+    drop_temp(out)
+    drop_tune_folder(out)
 
 
 def _track(sink: Sink, result: StudyResult, warnings: list[str]) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 
 from fedrela_bench.config import Json, TrialConfig, unknown_name
 from fedrela_bench.errors import ConfigError
-from fedrela_bench.study.spacefile import find_space, list_spaces, load_space, parse_space
+from fedrela_bench.study.spacefile import load_space, parse_space
+from fedrela_bench.study.spacefind import find_space, list_spaces
 
 __all__ = ["Parameter", "Space", "find_space", "list_spaces", "load_space", "parse_space"]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrela_bench.config import Json, TrialConfig, field_names, unknown_name
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.study.spacefind import find_space
 
 if TYPE_CHECKING:
     from fedrela_bench.study.space import Parameter, Space
@@ -16,56 +17,30 @@ KINDS = ("choice", "uniform", "loguniform", "int")
 TOP = ("algorithm", "parameters", "seeds", "trials", "objectives", "fixed")
 OBJECTIVES = ("overall", "head", "medium", "tail", "majority", "minority")
 OPTIONS = "federation.options."
+MOST_SEEDS = 100
+"""Every configuration runs once for each."""
+SEED_END = 2**32
 REFUSED = {
     "seed": "is averaged over; list the seeds under `seeds`",
     "federation.algorithm": "is chosen under `algorithm`, which also brings the algorithm's own defaults",
     "federation.clients": "changes the data of every client; run one study for each number of clients",
     "federation.rounds": "makes trials of unequal length; run one study for each number of rounds",
 }
-_PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def list_spaces() -> list[Path]:
-    """All shipped space files: the working directory's, then the package's."""
-    found: dict[str, Path] = {}
-    for folder in _folders():
-        for path in sorted(folder.glob("*.yaml")):
-            found.setdefault(path.stem, path)
-    return [found[name] for name in sorted(found)]
-
-
-def find_space(name_or_path: str | Path) -> Path:
-    """The file of a space: a path, or a name such as ``cifar100_lt``; datasets without one use ``default``.
-
-    Raises:
-        ConfigError: a path was given and there is no such file.
-    """
-    path = Path(name_or_path)
-    if path.suffix in (".yaml", ".yml") and path.is_file():
-        return path
-    if path.suffix in (".yaml", ".yml") and len(path.parts) > 1:
-        raise ConfigError(f"no search space at {path}; `fedrela-bench spaces list` names the shipped ones")
-    name = path.stem if path.suffix in (".yaml", ".yml") else str(name_or_path)
-    for stem in (name, "default"):
-        for folder in _folders():
-            if (folder / f"{stem}.yaml").is_file():
-                return folder / f"{stem}.yaml"
-    raise ConfigError(f"no search space {name} in {', '.join(map(str, _folders()))}; give the path of a YAML file")
-
-
-def _folders() -> list[Path]:
-    return [Path("search_spaces"), _PACKAGE.parent / "search_spaces", _PACKAGE / "_search_spaces"]
-
-
-def load_space(name_or_path: str | Path) -> Space:
+def load_space(name_or_path: str | Path, fallback: bool = True) -> Space:
     """Find, read and check a search space.
 
+    Args:
+        name_or_path: as in `find_space`.
+        fallback: as in `find_space`.
+
     Raises:
-        ConfigError: every fault of the file in one message.
+        ConfigError: there is no such space, or every fault of its file in one message.
     """
     from fedrela_bench.yaml_io import load_mapping
 
-    path = find_space(name_or_path)
+    path = find_space(name_or_path, fallback)
     document = load_mapping(path, "a search space")
     return parse_space(document.value, name=path.stem, path=str(path), header=_header(path.read_text(encoding="utf-8")))
 
@@ -125,13 +100,20 @@ def _algorithms(value: Any, faults: list[str]) -> tuple[str, ...]:
 
 
 def _seeds(value: Any, faults: list[str]) -> tuple[int, ...]:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_SEEDS:
         return tuple(range(1, value + 1))
     listed = value if isinstance(value, list) else []
-    if listed and all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in listed):
+    if 0 < len(listed) <= MOST_SEEDS and all(map(_is_seed, listed)):
         return tuple(dict.fromkeys(listed))
-    faults.append(f"seeds = {value!r}: give how many (3 means 1, 2, 3) or a list of whole numbers")
+    faults.append(
+        f"seeds = {repr(value)[:80]}: give how many (3 means 1, 2, 3) or a list of whole numbers below 2**32, "
+        f"{MOST_SEEDS} at most"
+    )
     return ()
+
+
+def _is_seed(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < SEED_END
 
 
 def _positive(name: str, value: Any, faults: list[str]) -> int:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrela_bench.config import Json
-from fedrela_bench.errors import ConfigError, RunError
+from fedrela_bench.errors import ConfigError
+from fedrela_bench.study.failures import Failure, answer_of, refuse
 from fedrela_bench.study.interrupt import Interrupts
 from fedrela_bench.study.ledger import Ledger, Proposal
 from fedrela_bench.study.plan import Outcome, Plan, Trunk
@@ -20,8 +21,9 @@ from fedrela_bench.study.worker import run_trunk_task, trainable
 from fedrela_bench.tracking.manifest import Manifest, Record
 from fedrela_bench.tracking.progress import Item, Progress
 
-GRACE_SECONDS = 60.0
+GRACE_SECONDS = 45.0
 """How long running cells may take to finish their round after a stop request."""
+TUNE_FOLDER = ".tune"
 
 
 class Session:
@@ -118,14 +120,15 @@ class Session:
         """Compute baselines side by side.
 
         Raises:
-            RunError: some failed; every message is listed.
+            ConfigError, DataError: the user's input made some fail.
+            RunError: some failed for another reason; every message is listed.
         """
         import ray
 
         self.progress.stage("baselines", len(trunks))
         resources = {"num_cpus": self.plan.request.cpus_per_trial, "num_gpus": gpus, "max_retries": 2}
         task = ray.remote(**resources)(run_trunk_task)
-        plan, waiting, running, errors = ray.put(self.plan), list(trunks), dict[Any, Trunk](), list[str]()
+        plan, waiting, running, failures = ray.put(self.plan), list(trunks), dict[Any, Trunk](), list[Failure]()
         while (waiting or running) and not self.interrupts.overdue(GRACE_SECONDS):
             while waiting and len(running) < limit and not self.interrupts.stopping:
                 trunk = waiting.pop(0)
@@ -134,15 +137,15 @@ class Session:
             if not running:
                 break
             for call in ray.wait(list(running), timeout=0.5)[0]:
-                errors += self._end_trunk(running.pop(call), _collect(call))
-        if errors:
-            raise RunError("\n".join(errors))
+                trunk = running.pop(call)
+                failures += self._end_trunk(trunk, answer_of(call, self.plan.folder, trunk.entry.key))
+        refuse(failures)
 
     def _begin_trunk(self, trunk: Trunk) -> None:
         name = f"{trunk.algorithm} baseline seed {trunk.seed}"
         self.progress.begin(trunk.entry.key, Item(name, [trunk.entry.journal.path], trunk.config.federation.rounds))
 
-    def _end_trunk(self, trunk: Trunk, answer: Json) -> list[str]:
+    def _end_trunk(self, trunk: Trunk, answer: Json) -> list[Failure]:
         name = f"{trunk.algorithm} baseline seed {trunk.seed}"
         result = self.plan.runtime.store.result("trunk", trunk.entry.key)
         if answer["status"] == "stopped":
@@ -152,7 +155,7 @@ class Session:
             error = answer["error"] or "it ended without a result"
             self.manifest.fail(f"trunk:{trunk.entry.key}", error)
             self.progress.end(trunk.entry.key, name, "failed", {}, error)
-            return [f"{name} failed: {error}"]
+            return [Failure(name, error, answer.get("kind", ""))]
         self.trunks_computed += 1
         self._spend(result["computed_rounds"])
         final = {
@@ -211,24 +214,19 @@ class Session:
         )
 
 
-def _collect(call: Any) -> Json:
-    import ray
-
-    try:
-        return dict(ray.get(call))
-    except ray.exceptions.RayError as error:
-        return {"status": "failed", "error": f"its process ended: {str(error).splitlines()[0]}"}
+def drop_tune_folder(out: Path) -> None:
+    """Remove Tune's own records of a study."""
+    shutil.rmtree(out / TUNE_FOLDER, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def _tune_folder(out: Path) -> Iterator[Path]:
     """Where Tune keeps its own records, which nothing reads again."""
-    folder = out / ".tune"
-    shutil.rmtree(folder, ignore_errors=True)
+    drop_tune_folder(out)
     try:
-        yield folder
+        yield out / TUNE_FOLDER
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        drop_tune_folder(out)
 
 
 @contextlib.contextmanager

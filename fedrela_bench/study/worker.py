@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 from fedrela_bench.config import Json, TrialConfig, canonical_json
-from fedrela_bench.errors import BenchError, RunError
+from fedrela_bench.errors import RunError
 from fedrela_bench.study.cell import run_cell
 from fedrela_bench.study.engine import Stopped
+from fedrela_bench.study.failures import describe
 from fedrela_bench.study.plan import Plan, combine
 from fedrela_bench.study.space import ALGORITHM
 from fedrela_bench.study.trunk import run_trunk
@@ -74,17 +74,12 @@ def dataset_of(plan: Plan, config: TrialConfig, algorithm: str) -> Any:
 
 def _guarded(plan: Plan, key: str, gpu_share: float, work: Callable[[], Json]) -> Json:
     """Run in a prepared process; a failure becomes text, so that the process can be used again."""
-    plan.runtime.engine.prepare(plan.runtime.threads, gpu_share)
     try:
+        plan.runtime.engine.prepare(plan.runtime.threads, gpu_share)
         return {"status": "finished", "error": None, **work()}
     except Stopped:
         return {"status": "stopped", "error": None}
-    except BenchError as error:
-        return {"status": "failed", "error": str(error)}
     except Exception as error:
-        path = plan.folder / "errors" / f"{key[:12]}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(traceback.format_exc(), encoding="utf-8")
-        return {"status": "failed", "error": f"{type(error).__name__}: {error} (details in errors/{path.name})"}
+        return describe(error, plan.folder, key)
     finally:
         plan.runtime.engine.release()

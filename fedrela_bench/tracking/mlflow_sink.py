@@ -7,6 +7,7 @@ computed, so that no number of resumes makes a second run or a second point.
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 import time
 from collections.abc import Callable
@@ -110,7 +111,7 @@ class Sink:
         if self.down is None:
             self.warn(
                 f"MLflow at {self.uri} cannot be written ({reason}); the study goes on, "
-                f"`fedrela-bench sync {self.study_dir}` completes the curves later"
+                f"`{shlex.join(['fedrela-bench', 'sync', str(self.study_dir)])}` completes the curves later"
             )
         self.down = reason
 
@@ -278,7 +279,7 @@ def sync(study_dir: Path, uri: str | None = None) -> dict[str, int]:
     """
     from filelock import FileLock, Timeout
 
-    target = check_uri(uri or tracking_uri(study_dir))
+    target = check_uri(uri if uri is not None else tracking_uri(study_dir))
     try:
         with FileLock(study_dir / ".lock", timeout=0):
             sink = Sink(study_dir, target)

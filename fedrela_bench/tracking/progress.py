@@ -127,6 +127,12 @@ class Progress:
         """A sentence for the user."""
         self._say({"event": "note", "text": text}, text)
 
+    def last_words(self, text: str) -> None:
+        """The closing text of a process that is about to end without closing this display."""
+        if self._live is not None:
+            self._live.stop()
+        self._write(text)
+
     # output ----------------------------------------------------------------------------------------------------------
 
     def _line(self, label: str, status: str, values: dict[str, float], seconds: float, error: str) -> str:

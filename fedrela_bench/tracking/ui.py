@@ -9,6 +9,10 @@ from urllib.parse import urlparse
 
 from fedrela_bench.errors import ConfigError
 
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+SERVERS = ("http", "https", "databricks")
+EXAMPLE = "sqlite:///mlflow.db"
+
 
 def default_uri(study_dir: Path) -> str:
     """SQLite in the study folder."""
@@ -19,11 +23,21 @@ def check_uri(uri: str) -> str:
     """The URI, when MLflow can use it.
 
     Raises:
-        ConfigError: a file store or an unknown scheme, with what to use instead.
+        ConfigError: nothing, a file store or an unknown scheme, with what to use instead.
     """
-    scheme = uri.partition(":")[0] if ":" in uri else ""
-    if scheme in ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks") or "+" in scheme:
-        return uri
+    scheme, colon, rest = uri.partition(":")
+    base = scheme.partition("+")[0]
+    if uri == "databricks" or (colon and base in (*SERVERS, *DATABASES) and rest.lstrip("/")):
+        if base != "sqlite" or rest.startswith("///"):
+            return uri
+        raise ConfigError(f"tracking URI {uri}: write sqlite:/// and the path of the database, such as {EXAMPLE}")
+    if not uri.strip():
+        raise ConfigError(f"the tracking URI is empty; leave it out, or give {EXAMPLE} or the http address of a server")
+    if colon and base in (*SERVERS, *DATABASES):
+        raise ConfigError(f"tracking URI {uri} names no place; write one such as {EXAMPLE} or http://host:5000")
+    if colon and scheme != "file" and "/" not in scheme:
+        schemes = ", ".join((*DATABASES, *SERVERS))
+        raise ConfigError(f"tracking URI {uri}: unknown scheme {scheme}; valid: {schemes}; such as {EXAMPLE}")
     folder = urlparse(uri).path or "."
     raise ConfigError(
         f"tracking URI {uri} is a file store, which MLflow no longer writes; "
@@ -52,7 +66,7 @@ def ui_command(study_dir: Path, uri: str | None = None, port: int = 5000) -> tup
     Raises:
         ConfigError: not a study folder, or the study is tracked on a server that has its own address.
     """
-    target = check_uri(uri or tracking_uri(study_dir))
+    target = check_uri(uri if uri is not None else tracking_uri(study_dir))
     if target.startswith("http"):
         raise ConfigError(f"this study is tracked on {target}; open that address in a browser")
     arguments = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", target]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedrela_bench.config import TrialConfig, digest
-from fedrela_bench.errors import RunError, StoreError
+from fedrela_bench.errors import ConfigError, RunError, StoreError
 from fedrela_bench.study.engine import Runtime
 from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.space import Space, parse_space
@@ -119,13 +119,23 @@ class FakeEngine:
     crashes_at: float | None = None
     dies_at: float | None = None
     measures_tail: bool = True
+    unfit: tuple[str, ...] = ()
+    worker_fault: Exception | None = None
+    """Raised by every process but the driver's when it loads data."""
+    driver: int = field(default_factory=os.getpid)
     modules_note: Path | None = None
     version: str = "fake"
     loads: list[str] = field(default_factory=list)
 
     def dataset(self, config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> FakeDataset:
         self.loads.append(config.data.source)
+        if self.worker_fault is not None and os.getpid() != self.driver:
+            raise self.worker_fault
         return FakeDataset(f"data-{config.seed}")
+
+    def check(self, config: TrialConfig, dataset: Any) -> None:
+        if config.training.model in self.unfit:
+            raise ConfigError(f"{config.training.model} does not fit")
 
     def simulation(self, config: TrialConfig, dataset: Any, device: str) -> FakeRun:
         return FakeRun(config, self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import sys
 import time
@@ -71,6 +72,13 @@ def test_a_fraction_that_wastes_a_third_names_better_ones() -> None:
         "--gpus-per-trial 0.34 fits 2 times on a GPU and wastes the rest; use 0.3333 (3 per GPU) or 0.5 (2 per GPU)"
     ]
     assert "use 1 or 2" in gpu_faults(1.5)[0]
+
+
+@pytest.mark.parametrize("fraction", [-1.0, math.nan, math.inf, -math.inf, 5e-324, 1e-9])
+def test_no_share_of_a_gpu(tmp_path: Path, fraction: float) -> None:
+    assert len(gpu_faults(fraction)) == 1
+    assert f"--gpus-per-trial {fraction:g} " in refused(tmp_path, gpus_per_trial=fraction, device="cuda")
+    assert f"--gpus-per-trial {fraction:g} " in refused(tmp_path, gpus_per_trial=fraction, device="auto")
 
 
 def test_how_many_trials_run_at_once(tmp_path: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrela_bench.study.output import render_text, write_tables
-from fedrela_bench.study.plan import Outcome
+from fedrela_bench.study.plan import Outcome, combine
 from fedrela_bench.study.results import Row, StudyResult, choose, label, pareto_front
+from tests.study.fakes import config, request
 
 
 def row(number: int, *values: float, status: str = "completed") -> Row:
@@ -81,3 +85,27 @@ def test_tables_hold_every_row(tmp_path: Path) -> None:
     assert rows[1]["val/overall"] == "0.5" and rows[1]["test/tail"] == "0.5" and rows[-1]["error"] == "no luck"
     with (tmp_path / "pareto.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 3
+
+
+def finished(seed: int, tail: float) -> dict[str, Any]:
+    final = {"val/tail": tail, "test/tail": 1 - tail, "val/overall": 0.5, "test/overall": 0.25}
+    return {"status": "completed", "final": final, "computed_rounds": 3, "key": f"k{seed}"}
+
+
+def test_seeds_are_averaged_with_the_sample_deviation() -> None:
+    outcome = combine([finished(1, 0.1), finished(2, 0.2), finished(3, 0.6)], ("val/tail",))
+    assert outcome.values == (pytest.approx(0.3),)
+    assert outcome.std["val/tail"] == pytest.approx(0.07**0.5)
+    assert outcome.std["val/overall"] == 0
+    assert combine([finished(1, 0.1)], ("val/tail",)).std == {}
+
+
+def test_objectives_are_read_from_the_slice_that_selects(tmp_path: Path) -> None:
+    results = [finished(1, 0.1), finished(2, 0.2)]
+    asked = request(tmp_path)
+    assert combine(results, asked.objectives).values == pytest.approx((0.5, 0.15))
+    oracle = {name: config(evaluation__selection="oracle") for name in asked.bases}
+    assert combine(results, replace(asked, bases=oracle).objectives).values == pytest.approx((0.25, 0.85))
+    for result in results:
+        del result["final"]["val/tail"]
+    assert combine(results, asked.objectives).status == "invalid"

@@ -108,9 +108,39 @@ def test_every_shipped_space_is_right_and_begins_with_its_command() -> None:
 
 def test_a_dataset_without_a_space_uses_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert find_space("folder_balanced").stem == "default"
-    with pytest.raises(ConfigError, match="no search space at"):
-        find_space("nowhere/mine.yaml")
+    for name in ("folder_balanced", "cifar100_balanced", "parquet:/data/x_lt"):
+        assert find_space(name).stem == "default"
+    assert load_space("cifar10_step").name == "default"
+    with pytest.raises(ConfigError, match="unknown search space cifar10_step"):
+        load_space("cifar10_step", fallback=False)
+
+
+def test_only_a_datasets_name_falls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits_lt").mkdir()
+    (tmp_path / "plain").write_text("algorithm: fedavg")
+    assert find_space("digits_lt").stem == find_space("digits_lt.yaml").stem == "digits_lt"
+    assert find_space("plain") == Path("plain")
+    for name, part in {
+        "nope": "unknown search space nope; valid: cifar100_lt",
+        "digits_ltt": "did you mean digits_lt? (or the path of a YAML file)",
+        "digits": "did you mean digits_lt?",
+        "nope_lt": "unknown search space nope_lt",
+        "nope.yaml": "no search space at nope.yaml",
+        "nowhere/mine.yaml": "no search space at nowhere/mine.yaml",
+        "nowhere/digits_lt": "no search space at nowhere/digits_lt",
+        "folder:": "unknown search space folder:",
+        str(tmp_path): f"search space {tmp_path} is a folder; give a YAML file",
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            load_space(name)
+        assert part in str(caught.value), name
+
+
+def test_seeds_are_bounded() -> None:
+    for seeds in (101, 10**12, [2**32], list(range(200))):
+        with pytest.raises(ConfigError, match=r"whole numbers below 2\*\*32, 100 at most"):
+            parse_space({"algorithm": "fedavg", "parameters": {"relabel.tau": {"choice": [0.1]}}, "seeds": seeds})
 
 
 def test_the_papers_default_is_first_unless_the_space_cannot_express_it() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,21 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import optuna
 import pytest
-import yaml
 
 from fedrela_bench import Simulation, TrialConfig, load_dataset
-from fedrela_bench.errors import ConfigError
+from fedrela_bench.config import parse
+from fedrela_bench.errors import ConfigError, RunError
 from fedrela_bench.study.engine import SimulationEngine
 from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.runner import render_text, tune
 from fedrela_bench.study.space import parse_space
+from fedrela_bench.yaml_io import load_mapping
 from tests.study import fakes
+from tests.study.drive import mlflow_runs, optuna_states, start, wait_for
 from tests.study.fakes import FakeEngine, request
 
 pytestmark = pytest.mark.cluster
-ROOT = Path(__file__).resolve().parents[2]
 TINY = {
     "data.imbalance_factor": 10,
     "federation.clients": 3,
@@ -49,18 +47,6 @@ def cluster() -> Iterator[None]:
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
     yield
     ray.shutdown()
-
-
-def optuna_states(out: Path) -> list[str]:
-    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(out / "optuna.journal")))
-    return [trial.state.name for trial in optuna.load_study(study_name="study", storage=storage).trials]
-
-
-def mlflow_runs(out: Path) -> list[Any]:
-    from mlflow.tracking import MlflowClient
-
-    client = MlflowClient(tracking_uri=f"sqlite:///{out / 'mlflow.db'}")
-    return list(client.search_runs([experiment.experiment_id for experiment in client.search_experiments()]))
 
 
 def digits(out: Path, **changes: Any) -> TuneRequest:
@@ -93,8 +79,7 @@ def test_a_study_on_real_images(tmp_path: Path, cluster: None) -> None:
     assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parent.info.run_id}
     assert {run.info.status for run in runs} == {"FINISHED"}
 
-    best = yaml.safe_load((out / "best" / "overall.yaml").read_text())
-    config = TrialConfig.model_validate(best)
+    config = parse(load_mapping(out / "best" / "overall.yaml", "a configuration").value)
     final = [round_.metrics for round_ in Simulation(config, load_dataset(config))][-1]
     cell = next(run for run in children if run.data.tags.get("config_key") and _is(run, config))
     assert {name: final[name] for name in ("test/overall", "val/overall")} == {
@@ -162,41 +147,21 @@ def test_failures_do_not_end_a_study(tmp_path: Path, cluster: None) -> None:
     assert {run.info.status for run in mlflow_runs(tmp_path)} == {"FINISHED"}
 
 
+def test_a_failed_baseline_says_why(tmp_path: Path, cluster: None) -> None:
+    space = {"algorithm": "fedavg"}
+    broken = FakeEngine(worker_fault=OSError("no luck"))
+    with pytest.raises(RunError, match=r"fedavg baseline seed 1 failed: OSError: no luck \(details in ") as caught:
+        tune(request(tmp_path / "a", space, engine=broken))
+    kept = tmp_path / "a" / str(caught.value).rpartition("details in ")[2].rstrip(")")
+    assert "Traceback" in kept.read_text()
+    wrong = FakeEngine(worker_fault=ConfigError("bad lr; use 0.1"))
+    with pytest.raises(ConfigError, match=r"^bad lr; use 0\.1$"):
+        tune(request(tmp_path / "b", space, engine=wrong))
+
+
 def test_a_group_without_classes_is_said_before_the_search(tmp_path: Path, cluster: None) -> None:
     with pytest.raises(ConfigError, match="val/tail cannot be measured on digits_lt"):
         tune(request(tmp_path, engine=FakeEngine(measures_tail=False)))
-
-
-SCRIPT = """
-import sys, cloudpickle
-from pathlib import Path
-sys.path.insert(0, {root!r})
-from tests.study import fakes
-from fedrela_bench.study.runner import tune
-cloudpickle.register_pickle_by_value(fakes)
-space = {{"algorithm": "fedavg"}}
-result = tune(fakes.request(Path({out!r}), space, engine=fakes.FakeEngine(delay=0.25), trials=6, progress="lines",
-              rolling_seconds=0.5, max_concurrent=2))
-print("DONE", result.status, len(result.trials), result.counts["cells_computed"], flush=True)
-sys.exit(result.exit_code)
-"""
-
-
-def start(out: Path) -> subprocess.Popen[str]:
-    code = SCRIPT.format(root=str(ROOT), out=str(out))
-    return subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-def wait_for(process: subprocess.Popen[str], text: str) -> list[str]:
-    seen = []
-    assert process.stdout is not None
-    for line in process.stdout:
-        seen.append(line.rstrip())
-        if text in line:
-            return seen
-    raise AssertionError(f"{text!r} never came:\n" + "\n".join(seen))
 
 
 def finished_cells(out: Path) -> dict[str, float]:
@@ -222,24 +187,6 @@ def test_a_killed_driver_loses_nothing_that_was_finished(tmp_path: Path) -> None
     assert "RUNNING" not in optuna_states(tmp_path)
     runs = mlflow_runs(tmp_path)
     assert len(runs) == 8 and {run.info.status for run in runs} == {"FINISHED"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_cleanly(tmp_path: Path, signum: int, code: int) -> None:
-    process = start(tmp_path)
-    wait_for(process, "[1/6]")
-    process.send_signal(signum)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == code, output
-    assert "stopping after the current rounds" in output
-    assert "DONE interrupted" in output
-    assert "RUNNING" not in optuna_states(tmp_path)
-    runs = mlflow_runs(tmp_path)
-    assert {run.info.status for run in runs} <= {"FINISHED", "KILLED"}
-    assert next(run for run in runs if run.data.tags["kind"] == "study").info.status == "KILLED"
-    assert json.loads((tmp_path / "study.json").read_text())["status"] == "interrupted"
-    assert not list(tmp_path.glob(".stop"))
 
 
 def test_the_engine_of_the_package_is_the_default(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import ConfigError, StoreError
 from fedrela_bench.tracking import tracking_uri, ui_command
+from fedrela_bench.tracking.backend import Backend
 from fedrela_bench.tracking.journal import Journal
 from fedrela_bench.tracking.manifest import Manifest, Record
 from fedrela_bench.tracking.mlflow_sink import Sink, is_complete, sync
@@ -202,6 +203,34 @@ def test_file_stores_are_refused_with_what_to_use(uri: str) -> None:
     with pytest.raises(ConfigError, match=r"use sqlite:///.*mlflow\.db or the http address") as caught:
         check_uri(uri)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("uri", "part"),
+    [
+        ("", "is empty; leave it out"),
+        ("foo://x", "unknown scheme foo; valid: sqlite, postgresql"),
+        ("foo+http://x", "unknown scheme foo+http"),
+        ("sqlite://", "names no place"),
+        ("sqlite:///", "names no place"),
+        ("sqlite:mlflow.db", "write sqlite:/// and the path"),
+        ("http://", "names no place"),
+    ],
+)
+def test_uris_that_mlflow_cannot_use_say_why(uri: str, part: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_uri(uri)
+    assert part in str(caught.value) and "file store" not in str(caught.value)
+
+
+@pytest.mark.parametrize("uri", ["sqlite:///a.db", "http://h:5000", "postgresql+psycopg2://u@h/db", "databricks"])
+def test_uris_that_mlflow_can_use(uri: str) -> None:
+    assert check_uri(uri) == uri
+
+
+def test_a_new_database_is_made_in_silence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Backend(f"sqlite:///{tmp_path / 'new.db'}", "fedrela-bench/x")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_long_parameters_are_cut_and_defaults_left_out(study: Study) -> None:

@@ -1,0 +1,153 @@
+"""Everything that can be known about a study before it starts, looked at without writing anything."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from fedrela_bench.config import TrialConfig, canonical_json
+from fedrela_bench.errors import BenchError, ConfigError, DataError
+from fedrela_bench.study.cluster import address_of, concurrency, knock, local_capacity, pick_device
+from fedrela_bench.study.engine import Runtime
+from fedrela_bench.study.identity import check_identity
+from fedrela_bench.study.paths import path_faults
+from fedrela_bench.study.plan import Plan
+from fedrela_bench.study.request import MOST, TuneRequest, seed_faults
+from fedrela_bench.study.store import Store
+
+STOP_FILE = ".stop"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A request that can work."""
+
+    plan: Plan
+    gpus: float
+    """GPUs that each trial asks for."""
+
+
+class Faults:
+    """Faults of the user's input found so far."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._kinds: set[type[BenchError]] = set()
+
+    def add(self, texts: list[str]) -> None:
+        """Faults of the request."""
+        self.texts += texts
+        self._kinds |= {ConfigError} if texts else set()
+
+    def attempt(self, default: T, make: Callable[[], T]) -> T:
+        """What `make` gives, or `default` with its faults noted."""
+        try:
+            return make()
+        except ConfigError as error:
+            self.add(error.faults)
+        except DataError as error:
+            self.texts.append(str(error))
+            self._kinds.add(DataError)
+        return default
+
+    def refuse(self) -> None:
+        """Raise all of them, if there are any."""
+        texts = list(dict.fromkeys(self.texts))
+        if self._kinds == {DataError} and len(texts) == 1:
+            raise DataError(texts[0])
+        if texts:
+            raise ConfigError(texts)
+
+
+def preflight(request: TuneRequest) -> Checked:
+    """Check request, machine, paths, datasets and models; writes nothing.
+
+    Raises:
+        ConfigError, DataError: every fault that can be known together, in one message.
+    """
+    request, faults = request.rooted(), Faults()
+    faults.add(request.faults())
+    faults.add(path_faults(request.out, request.store, request.tracking_uri))
+    device, gpus = faults.attempt(("", 0.0), lambda: pick_device(request))
+    address = address_of(request)
+    if address is not None:
+        faults.attempt(None, lambda: knock(address))
+    elif device and 1 <= request.cpus_per_trial <= MOST:
+        faults.attempt(0, lambda: concurrency(request, gpus, local_capacity(device)))
+    if seed_faults(request.all_seeds):
+        faults.refuse()
+    plan = make_plan(request, request.selecting(), device or "cpu", faults)
+    faults.refuse()
+    check_identity(plan)
+    return Checked(plan, gpus)
+
+
+def make_plan(
+    request: TuneRequest, bases: Mapping[str, TrialConfig], device: str, faults: Faults | None = None
+) -> Plan:
+    """Load the datasets once to know their digests, build every model without memory, and fix what keys depend on.
+
+    Args:
+        request: rooted.
+        bases: with images to select on.
+        device: of trials.
+        faults: takes faults of data and models; without it they are raised.
+
+    Raises:
+        ConfigError: a model does not suit its dataset.
+        DataError: a dataset is missing or cannot be split as asked.
+    """
+    found = faults if faults is not None else Faults()
+    runtime = Runtime(
+        store=Store(request.store_dir),
+        engine=request.engine,
+        device=device,
+        device_class=_device_class(device),
+        threads=request.cpus_per_trial,
+        rolling_seconds=request.rolling_seconds,
+        stop_file=request.out.resolve() / STOP_FILE,
+    )
+    known: dict[str, str] = {}
+    digests: dict[tuple[str, int], str] = {}
+    for algorithm, base in bases.items():
+        nothing: dict[int, str] = {}
+        by_seed = found.attempt(nothing, partial(_digests, request, base, known))
+        digests.update({(algorithm, seed): digest for seed, digest in by_seed.items()})
+    if faults is None:
+        found.refuse()
+    return Plan(request, dict(bases), runtime, digests, request.out.resolve())
+
+
+def _digests(request: TuneRequest, base: TrialConfig, known: dict[str, str]) -> dict[int, str]:
+    """The data digest of every seed; the first one's data also show whether the models of this base can be built."""
+    digests = {}
+    for index, seed in enumerate(request.all_seeds):
+        config = base.replace({"seed": seed})
+        name = canonical_json([config.data.model_dump(mode="json"), config.federation.clients, seed])
+        if name not in known or index == 0:
+            dataset = request.engine.dataset(config, request.data_dir, request.cache_dir)
+            known[name] = dataset.digest
+            if index == 0:
+                _check_models(request, config, dataset)
+        digests[seed] = known[name]
+    return digests
+
+
+def _check_models(request: TuneRequest, config: TrialConfig, dataset: Any) -> None:
+    faults = Faults()
+    searched = [p.values for p in request.space.parameters if p.name == "training.model" and p.kind == "choice"]
+    for name in dict.fromkeys([config.training.model, *(value for values in searched for value in values)]):
+        faults.attempt(None, partial(request.engine.check, config.replace({"training.model": name}), dataset))
+    faults.refuse()
+
+
+def _device_class(device: str) -> str:
+    if device == "cpu":
+        return f"cpu {platform.machine()}"
+    import torch
+
+    return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else device
