@@ -64,7 +64,7 @@ def common_ground(
     first = attempt(faults, None, layers.resolve)
     name = "unknown" if first is None else dataset_name(first.data.source, first.data.profile)
     known = space or (None if first is None else name)
-    chosen = None if known is None else attempt(faults, None, lambda: load_space(known))
+    chosen = None if known is None else attempt(faults, None, lambda: load_space(known, fallback=space is None))
     if chosen is None:
         return Space("", (), ()), {}, name
     if algorithms is not None:

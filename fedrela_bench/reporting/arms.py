@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
+from fedrela_bench.config import RelabelConfig
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.select import RoundRule, run_value, selection_metric, values_by_seed
 from fedrela_bench.reporting.source import TAGS, StudyRuns
-from fedrela_bench.reporting.spec import RowSpec
+from fedrela_bench.reporting.spec import ReportSpec, RowSpec
 from fedrela_bench.reporting.stats import summarize
 from fedrela_bench.yaml_io import parse_scalar
 
 _OF_THE_RUN = {"seed", "relabel.tau", "relabel.start", "relabel.period", "federation.algorithm", "federation.rounds"}
+_OPTIONS = {f"relabel.{name}": value for name, value in RelabelConfig().model_dump(mode="json").items()}
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Arm:
     def is_baseline(self) -> bool:
         """Whether these are trunks: runs without relabelling."""
         return bool((self.runs["kind"] == "trunk").all())
+
+    @property
+    def algorithm(self) -> str:
+        """The base algorithm, such as ``fedavg``; of several the first."""
+        return str(self.runs["algorithm"].iloc[0])
 
     @property
     def fork_round(self) -> int | None:
@@ -66,35 +73,45 @@ def usable(frame: pd.DataFrame, seeds: Iterable[int] | None) -> pd.DataFrame:
 
 
 def filtered(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
-    """Rows whose tags and configuration fields equal all the given values."""
+    """Rows whose tags and configuration fields equal all the given values.
+
+    Relabelling options that a relabelled run does not record are at their defaults.
+    """
     for name, wanted in where.items():
         column = name if name in TAGS else f"param:{name}"
-        if column not in frame:
-            return frame.iloc[:0]
-        frame = frame[pd.Series([_equal(value, wanted) for value in frame[column]], index=frame.index, dtype=bool)]
+        values = frame[column] if column in frame else pd.Series(None, index=frame.index, dtype=object)
+        if name in _OPTIONS:
+            values = values.astype(object).where(values.notna() | (frame["kind"] == "trunk"), _OPTIONS[name])
+        frame = frame[pd.Series([_equal(value, wanted) for value in values], index=frame.index, dtype=bool)]
     return frame
 
 
-def build_arms(
-    runs: StudyRuns, rows: Iterable[RowSpec], where: Mapping[str, Any], seeds: Iterable[int] | None, rule: RoundRule
-) -> list[Arm]:
+def build_arms(runs: StudyRuns, spec: ReportSpec) -> list[Arm]:
     """The arms of all rows of a spec, in its order; a row that no run fits gives an arm without runs.
 
     Raises:
         ConfigError: a row that should name one configuration fits several.
     """
-    good = usable(runs.frame, seeds)
+    good = filtered(usable(runs.frame, spec.seeds), spec.where)
+    parts = [part for _, part in good.groupby("algorithm")] if spec.per_algorithm else []
     arms: list[Arm] = []
-    for row in rows:
-        groups = configurations(filtered(filtered(good, where), row.runs))
-        if row.optional:
-            shown = {key for arm in arms for key in arm.runs["config_key"]}
-            groups = {key: group for key, group in groups.items() if key not in shown}
-        elif not groups:
-            arms.append(Arm(row.name or _filters_text(row.runs), good.iloc[:0], row.reference))
-        for group in _choose(runs, groups, row, rule):
-            arms.append(Arm(row.name or automatic_label(runs.frame, group), group, row.reference))
+    for part in parts or [good]:
+        for row in spec.rows:
+            _add(arms, runs, part, row, spec)
     return arms
+
+
+def front(runs: StudyRuns, groups: Mapping[str, pd.DataFrame], rule: RoundRule) -> list[str]:
+    """Keys of the Pareto front on the images that choose, the largest overall accuracy there first."""
+    points = {key: objective_means(runs, group, runs.objectives, rule) for key, group in groups.items()}
+    overall = {key: objective_means(runs, groups[key], ["overall"], rule)[0] for key in pareto(points)}
+    return sorted(overall, key=lambda key: (-overall[key], tuple(-value for value in points[key]), key))
+
+
+def most_seeds(groups: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The configurations with the most seeds: the ones that can be compared by their means."""
+    most = max((len(group) for group in groups.values()), default=0)
+    return {key: group for key, group in groups.items() if len(group) == most}
 
 
 def automatic_label(frame: pd.DataFrame, group: pd.DataFrame) -> str:
@@ -142,6 +159,21 @@ def configurations(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
+def _add(arms: list[Arm], runs: StudyRuns, part: pd.DataFrame, row: RowSpec, spec: ReportSpec) -> None:
+    mark = f" ({row.mark})" if row.mark else ""
+    groups = configurations(filtered(part, row.runs))
+    if not groups and not row.optional:
+        whose = {"algorithm": part["algorithm"].iloc[0]} if spec.per_algorithm and len(part) else {}
+        arms.append(Arm(row.name or _filters_text({**whose, **row.runs}), part.iloc[:0], row.reference))
+    for group in _choose(runs, groups, row, spec.round_rule):
+        key = group["config_key"].iloc[0]
+        shown = [place for place, arm in enumerate(arms) if key in set(arm.runs["config_key"])]
+        if not (row.optional and shown):
+            arms.append(Arm((row.name or automatic_label(runs.frame, group)) + mark, group, row.reference))
+        elif mark:
+            arms[shown[0]] = replace(arms[shown[0]], label=arms[shown[0]].label + mark)
+
+
 def _choose(runs: StudyRuns, groups: dict[str, pd.DataFrame], row: RowSpec, rule: RoundRule) -> list[pd.DataFrame]:
     if row.choose == "each":
         return list(groups.values())
@@ -153,11 +185,9 @@ def _choose(runs: StudyRuns, groups: dict[str, pd.DataFrame], row: RowSpec, rule
                 "add a filter to `runs` or set `choose`"
             )
         return list(groups.values())
-    most = max(len(group) for group in groups.values())
-    full = {key: group for key, group in groups.items() if len(group) == most}
+    full = most_seeds(groups)
     if row.choose == "front":
-        points = {key: objective_means(runs, group, runs.objectives, rule) for key, group in full.items()}
-        return [full[key] for key in sorted(pareto(points), key=lambda key: tuple(-value for value in points[key]))]
+        return [full[key] for key in front(runs, full, rule)]
     objective = row.choose.removeprefix("best:")
     scores = {key: objective_means(runs, group, [objective], rule)[0] for key, group in full.items()}
     measured = {key: score for key, score in scores.items() if not math.isnan(score)}

@@ -10,11 +10,11 @@ import pandas as pd
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.arms import Arm, build_arms
 from fedrela_bench.reporting.published import Published
-from fedrela_bench.reporting.select import DAGGER, ROUND_RULES
+from fedrela_bench.reporting.select import DAGGER, ROUND_RULES, split_text
 from fedrela_bench.reporting.source import StudyRuns
 from fedrela_bench.reporting.spec import ReportSpec
-from fedrela_bench.reporting.stats import CONFIDENCE, paired_difference, summarize
-from fedrela_bench.reporting.table import Cell, Column, Gain, Measure, Table
+from fedrela_bench.reporting.stats import CONFIDENCE, INTERVAL_FROM, paired_difference, summarize
+from fedrela_bench.reporting.table import DASH, Cell, Column, Gain, Measure, Table
 
 FEW_SEEDS = "‡"
 MIXED = "§"
@@ -36,6 +36,11 @@ SETTING = (
 DEFAULT_GROUPS = ("overall", "head", "medium", "tail")
 
 
+def groups_of(runs: StudyRuns) -> tuple[str, ...]:
+    """The metrics of the study's profile, the one over all classes first and the rarest classes last."""
+    return GROUPS["step"] if set(runs.frame["profile"]) == {"step"} else DEFAULT_GROUPS
+
+
 @dataclass(frozen=True)
 class _Builder:
     runs: StudyRuns
@@ -49,8 +54,7 @@ class _Builder:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        profiles = set(self.runs.frame["profile"])
-        return self.spec.metrics or (GROUPS["step"] if profiles == {"step"} else DEFAULT_GROUPS)
+        return self.spec.metrics or groups_of(self.runs)
 
     @property
     def seeds(self) -> list[int]:
@@ -132,23 +136,24 @@ class _Builder:
         return self.published.value({"metric": metric, **table, **reference.where, **arm.reference, **changes})
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        selections = "+".join(sorted(set(self.used["selection"]))) or "–"
-        yield "split", self.split_text()
+        selections = "+".join(sorted(set(self.used["selection"]))) or DASH
+        yield "split", self.split
         yield "round rule", f"{self.spec.round_rule} ({ROUND_RULES[self.spec.round_rule]})"
-        yield "seeds", ", ".join(str(seed) for seed in self.seeds) or "–"
+        yield "seeds", ", ".join(str(seed) for seed in self.seeds) or DASH
         yield "selection", f"{selections}{f' {DAGGER}' if self.oracle else ''}"
         yield (
             "statistic",
             (
                 "accuracy in percent, mean ± standard deviation (ddof 1) over seeds; "
-                f"Δ: paired with the unrelabelled run of the same seed, mean [{CONFIDENCE:.0%} t interval]"
+                f"Δ: paired with the unrelabelled run of the same seed, mean "
+                f"[{CONFIDENCE:.0%} t interval], the interval from {INTERVAL_FROM} seeds on"
             ),
         )
         yield "dataset", self.runs.dataset
-        yield "setting", ", ".join(self.setting()) or "–"
-        yield "dataset digest", "; ".join(self.digests()) or "–"
+        yield "setting", ", ".join(self.setting()) or DASH
+        yield "dataset digest", "; ".join(self.digests()) or DASH
         yield "versions", self.versions()
-        yield "device", ", ".join(sorted(set(self.used["device"]))) or "–"
+        yield "device", ", ".join(sorted(set(self.used["device"]))) or DASH
 
     def setting(self) -> Iterator[str]:
         for name in SETTING:
@@ -157,11 +162,17 @@ class _Builder:
             if values:
                 yield f"{name.rpartition('.')[2].replace('_', ' ')} {' or '.join(values)}"
 
-    def split_text(self) -> str:
-        sliced = "test_slice" in set(self.used["selection"])
-        if self.spec.split == "val":
-            return "val (the half of the official test set that selects)"
-        return "test (the half of the official test set that does not select)" if sliced else "test (official test set)"
+    @property
+    def split(self) -> str:
+        return split_text(self.spec.split, self.used["selection"])
+
+    def summary(self) -> str:
+        seeds = ", ".join(str(seed) for seed in self.seeds) or DASH
+        return (
+            f"Accuracy in %, mean ± standard deviation over seeds {seeds}; split: {self.split}; "
+            f"{ROUND_RULES[self.spec.round_rule]}; Δ: paired with the unrelabelled run of the same seed "
+            f"[{CONFIDENCE:.0%} t interval from {INTERVAL_FROM} seeds on]."
+        )
 
     def digests(self) -> Iterator[str]:
         for seed, group in self.used.groupby("seed"):
@@ -218,13 +229,14 @@ def build_table(runs: StudyRuns, spec: ReportSpec, published: Published | None =
         raise ConfigError(
             f"this report is about {spec.dataset}, the study about {runs.dataset}; give a study of {spec.dataset}"
         )
-    arms = build_arms(runs, spec.rows, spec.where, spec.seeds, spec.round_rule)
+    arms = build_arms(runs, spec)
     builder = _Builder(runs, spec, published, arms)
     rows = tuple(tuple(builder.row(arm)) for arm in arms)
-    return Table(spec.title, tuple(builder.columns()), rows, tuple(builder.facts()), tuple(builder.notes()))
+    facts, notes = tuple(builder.facts()), tuple(builder.notes())
+    return Table(spec.title, tuple(builder.columns()), rows, facts, notes, builder.summary())
 
 
 def table_arms(runs: StudyRuns, spec: ReportSpec) -> list[Arm]:
     """The arms of a spec that have runs, for its figures."""
-    arms = build_arms(runs, spec.rows, spec.where, spec.seeds, spec.round_rule)
+    arms = build_arms(runs, spec)
     return [arm for arm in arms if len(arm.runs)]

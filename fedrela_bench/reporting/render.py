@@ -6,11 +6,11 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from fedrela_bench.errors import ConfigError
-from fedrela_bench.reporting.table import Cell, Column, Gain, Measure, Table
+from fedrela_bench.reporting.table import DASH, Cell, Column, Gain, Measure, Table
 
-DASH = "–"
 _LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -40,23 +40,25 @@ _LATEX = {
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell for readers: two digits, ``mean ± std``, ``gain [low, high]``, a dash for what is not there."""
+    """A cell for readers: two digits, ``mean ± std``, ``gain [low, high]``, ``gain`` of few seeds, a dash for none."""
     if cell is None:
         return DASH
     if isinstance(cell, Measure):
         spread = "" if cell.n is None else f" ± {DASH if cell.std is None else f'{cell.std:.2f}'}"
         return f"{cell.value:.2f}{spread}{cell.marks}"
     if isinstance(cell, Gain):
-        if cell.low is None or cell.high is None:
-            interval = "" if cell.n is None else f" [{DASH}]"
-        else:
-            interval = f" [{cell.low:+.2f}, {cell.high:+.2f}]"
+        interval = "" if cell.low is None or cell.high is None else f" [{cell.low:+.2f}, {cell.high:+.2f}]"
         return f"{cell.value:+.2f}{interval}{cell.marks}"
     return str(cell)
 
 
-def markdown(table: Table) -> str:
-    """GitHub-flavoured Markdown: title, aligned table, facts, notes."""
+def markdown(table: Table, pictures: Sequence[tuple[str, str]] = ()) -> str:
+    """GitHub-flavoured Markdown: title, aligned table, facts, notes, links to the figures.
+
+    Args:
+        table: what to render.
+        pictures: (file name beside the Markdown, caption) of each figure.
+    """
     grid = [[_escape_markdown(column.title) for column in table.columns]]
     grid += [[_escape_markdown(cell_text(cell)) for cell in row] for row in table.rows]
     widths = [max(3, *(len(row[place]) for row in grid)) for place in range(len(table.columns))]
@@ -66,6 +68,8 @@ def markdown(table: Table) -> str:
     lines += ["", *(f"- {name}: {_escape_markdown(value)}" for name, value in table.facts)]
     if table.notes:
         lines += ["", *(f"{_escape_markdown(note)}  " for note in table.notes)]
+    for name, caption in pictures:
+        lines += ["", f"![{_escape_markdown(caption)}]({quote(name)})"]
     return "\n".join(lines) + "\n"
 
 
@@ -83,16 +87,18 @@ def comma_separated(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A table environment for the booktabs package."""
+    """A table over both columns for the booktabs package: the facts as comments above, one visible note below."""
     columns = "".join("l" if _is_text(column) else "r" for column in table.columns)
-    lines = [r"\begin{table}[t]", r"\centering", rf"\caption{{{escape_latex(table.title)}}}"]
+    lines = ["% Needs \\usepackage{booktabs}.", *(f"% {name}: {_one_line(value)}" for name, value in table.facts)]
+    lines += [r"\begin{table*}[t]", r"\centering", r"\small", r"\setlength{\tabcolsep}{4pt}"]
+    lines += [rf"\caption{{{escape_latex(table.title)}}}"]
     lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
     lines += [_latex_row([column.title for column in table.columns]), r"\midrule"]
     lines += [_latex_row([cell_text(cell) for cell in row]) for row in table.rows]
     lines += [r"\bottomrule", r"\end{tabular}"]
-    below = ["; ".join(f"{name}: {value}" for name, value in table.facts), *table.notes]
-    lines += [rf"\par\smallskip\footnotesize {escape_latex(text)}" for text in below if text]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
+    below = " ".join(_one_line(text) for text in (table.summary, *table.notes) if text)
+    lines += [rf"\par\smallskip\footnotesize {escape_latex(below)}"] if below else []
+    return "\n".join([*lines, r"\end{table*}"]) + "\n"
 
 
 def escape_latex(text: str) -> str:
@@ -116,13 +122,16 @@ def check_formats(text: str) -> list[str]:
     return list(dict.fromkeys(formats))
 
 
-def write_table(table: Table, folder: Path, stem: str, formats: Sequence[str]) -> list[Path]:
-    """Write ``<folder>/<stem>.<format>`` for each format; returns the paths."""
+def write_table(
+    table: Table, folder: Path, stem: str, formats: Sequence[str], pictures: Sequence[tuple[str, str]] = ()
+) -> list[Path]:
+    """Write ``<folder>/<stem>.<format>`` for each format, the Markdown with its figures; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name in formats:
         path = folder / f"{stem}.{name}"
-        path.write_text(RENDERERS[name](table), encoding="utf-8", newline="\n")
+        text = markdown(table, pictures) if name == "md" else RENDERERS[name](table)
+        path.write_text(text, encoding="utf-8", newline="\n")
         written.append(path)
     return written
 
@@ -146,6 +155,10 @@ def _row(cells: list[str], widths: list[int], table: Table) -> str:
 def _escape_markdown(text: str) -> str:
     for character in "\\|*<`":
         text = text.replace(character, f"\\{character}")
+    return _one_line(text)
+
+
+def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.arms import usable
-from fedrela_bench.reporting.build import build_table, table_arms
-from fedrela_bench.reporting.figures import curves, draw_curves, draw_pareto, pareto_points
+from fedrela_bench.reporting.build import build_table, groups_of, table_arms
+from fedrela_bench.reporting.curves import curves, curves_title, draw_curves
+from fedrela_bench.reporting.plane import draw_pareto, pareto_points, plane_texts
 from fedrela_bench.reporting.render import write_table
 from fedrela_bench.reporting.source import StudyRuns, continue_command, read_study
 from fedrela_bench.reporting.spec import ReportSpec, find_spec, load_spec
@@ -52,8 +53,9 @@ def render_report(
     table = build_table(runs, wanted, published)
     folder, stem = out or study / "report", find_spec(spec).stem
     try:
-        files = write_table(table, folder, stem, formats)
-        files += _draw(runs, wanted, folder, stem)
+        drawn = draw_figures(runs, wanted, folder, stem)
+        pictures = [(path.name, caption) for path, caption in drawn.items()]
+        files = [*write_table(table, folder, stem, formats, pictures), *drawn]
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
     return Report(table, tuple(files))
@@ -66,16 +68,28 @@ def _require_finished(runs: StudyRuns, study: Path) -> None:
         raise ConfigError(f"{study} has no finished run yet ({shown}); continue with: {continue_command(study)}")
 
 
-def _draw(runs: StudyRuns, spec: ReportSpec, folder: Path, stem: str) -> list[Path]:
-    written = []
-    if "curves" in spec.figures:
-        arms = table_arms(runs, spec)
-        for metric in spec.metrics or ("overall",):
+def draw_figures(runs: StudyRuns, spec: ReportSpec, folder: Path, stem: str) -> dict[Path, str]:
+    """Draw the figures of a spec as ``<folder>/<stem>_<what>.png``; path to caption.
+
+    Without metrics in the spec: overall, and tail or minority; what was not measured is not drawn.
+    """
+    drawn: dict[Path, str] = {}
+    arms = table_arms(runs, spec) if "curves" in spec.figures else []
+    for metric in spec.metrics or _first_and_rarest(runs):
+        name = f"{spec.split}/{metric}"
+        found = curves(runs, arms, name)
+        if found:
             path = folder / f"{stem}_{metric}.png"
-            draw_curves(curves(runs, arms, f"{spec.split}/{metric}"), f"{spec.split}/{metric}", path)
-            written.append(path)
-    if "pareto" in spec.figures and len(runs.objectives) > 1:
+            draw_curves(found, name, curves_title(runs, arms, found, name), path)
+            drawn[path] = f"{metric} accuracy per round"
+    points = pareto_points(runs, spec.round_rule) if "pareto" in spec.figures and len(runs.objectives) > 1 else []
+    if points:
         path = folder / f"{stem}_pareto.png"
-        draw_pareto(pareto_points(runs, spec.round_rule), runs.objectives, path)
-        written.append(path)
-    return written
+        draw_pareto(points, plane_texts(runs, points), path)
+        drawn[path] = "the search: Pareto front per algorithm"
+    return drawn
+
+
+def _first_and_rarest(runs: StudyRuns) -> tuple[str, str]:
+    groups = groups_of(runs)
+    return groups[0], groups[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Literal
 
 import pandas as pd
@@ -18,6 +19,21 @@ ROUND_RULES: dict[RoundRule, str] = {
     "best_oracle": "best round by the reported test accuracy itself",
 }
 DAGGER = "†"
+
+
+def split_text(split: str, selections: Iterable[str]) -> str:
+    """The split in words.
+
+    Args:
+        split: test or val.
+        selections: the values of ``evaluation.selection`` of the runs.
+    """
+    given = set(selections)
+    if split == "val":
+        return "val (the half of the test images that selects)"
+    if "test_slice" in given:
+        return "test (the half of the test images that does not select; fixed, class-balanced)"
+    return "test (all test images, which also select)" if "oracle" in given else "test (all test images)"
 
 
 def at_round(series: pd.Series[float], rule: RoundRule, selector: pd.Series[float] | None = None) -> float:

@@ -32,6 +32,8 @@ class RowSpec(Section):
     """only: the filters leave one configuration; each: a row for each; front: its Pareto front; best:METRIC."""
     optional: bool = False
     """Leave the row out where no run fits, or where an earlier row shows the configuration already."""
+    mark: str | None = None
+    """Shown in brackets behind the name; an earlier row that shows the configuration already is marked instead."""
     reference: dict[str, Any] = Field(default_factory=dict)
     """Filters on the published numbers that belong beside this row."""
 
@@ -65,6 +67,8 @@ class ReportSpec(Section):
     min_seeds: Annotated[Whole, Field(ge=1)] = 1
     """Rows with fewer seeds are marked."""
     rows: tuple[RowSpec, ...]
+    per_algorithm: bool = False
+    """All rows for one algorithm, then all for the next, instead of each row over all algorithms."""
     reference: ReferenceSpec | None = None
     notes: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()

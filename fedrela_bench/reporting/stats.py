@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 CONFIDENCE = 0.95
+INTERVAL_FROM = 3
+"""Pairs from which an interval is given: with two, Student's factor of 12.7 makes it unreadable."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of the per-seed differences, and its t confidence interval where two seeds or more allow one."""
+    """Mean of the per-seed differences, and its t confidence interval from `INTERVAL_FROM` seeds on."""
 
     mean: float
     low: float | None
@@ -69,7 +71,7 @@ def paired_difference(
         return None
     gaps = np.array([values[seed] - baseline[seed] for seed in seeds])
     mean = float(gaps.mean())
-    if len(seeds) == 1:
+    if len(seeds) < INTERVAL_FROM:
         return Difference(mean, None, None, seeds)
     half = t_quantile(len(seeds) - 1, confidence) * float(gaps.std(ddof=1)) / math.sqrt(len(seeds))
     return Difference(mean, mean - half, mean + half, seeds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+DASH = "–"
 Kind = Literal["text", "count", "measure", "gain", "published"]
 
 
@@ -20,7 +21,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Gain:
-    """A paired difference in percentage points; no interval for one seed."""
+    """A paired difference in percentage points; no interval for few seeds."""
 
     value: float
     low: float | None = None
@@ -52,6 +53,7 @@ class Table:
         rows: cells, None where nothing was measured.
         facts: (name, value): split, round rule, seeds, selection, dataset, digests, versions.
         notes: footnotes; each starts with its mark where it has one.
+        summary: one sentence for where the facts have no room: what the numbers are.
     """
 
     title: str
@@ -59,3 +61,4 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     facts: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
+    summary: str = ""

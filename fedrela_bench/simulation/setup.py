@@ -109,13 +109,12 @@ def _model_name(config: TrialConfig, dataset: FederatedDataset) -> str:
     return default_model(config.data.source, dataset.input_shape, config.data.profile)
 
 
-def make_model(
-    config: TrialConfig, dataset: FederatedDataset, device: torch.device
-) -> tuple[FlatModel, Algorithm, Server]:
-    """Network, algorithm and server before the first round.
+def build_network(config: TrialConfig, dataset: FederatedDataset) -> tuple[Algorithm, Net]:
+    """Algorithm and network on the meta device: no memory, nothing drawn.
 
     Raises:
-        ConfigError: unknown model or algorithm, wrong options, or a posterior head the algorithm does not have.
+        ConfigError: unknown model or algorithm, wrong options, a model that does not suit the images, or a posterior
+            head that the algorithm does not have.
     """
     algorithm = build_algorithm(config.federation.algorithm, config.federation.options, dataset.num_classes)
     head = config.relabel.posterior_head
@@ -124,7 +123,18 @@ def make_model(
         raise ConfigError(unknown_name("head", name, head, algorithm.posterior_heads))
     with torch.device("meta"):
         backbone = build_backbone(_model_name(config, dataset), dataset.input_shape, config.training.norm)
-        net = Net(backbone, algorithm.make_head(backbone.feature_dim))
+        return algorithm, Net(backbone, algorithm.make_head(backbone.feature_dim))
+
+
+def make_model(
+    config: TrialConfig, dataset: FederatedDataset, device: torch.device
+) -> tuple[FlatModel, Algorithm, Server]:
+    """Network, algorithm and server before the first round.
+
+    Raises:
+        ConfigError: see `build_network`.
+    """
+    algorithm, net = build_network(config, dataset)
     materialize(net, generator(config.seed, "init"), device, DTYPES[config.training.dtype])
     model = FlatModel(net, algorithm.scope)
     server = Server(

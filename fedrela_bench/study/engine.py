@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedrela_bench.config import TrialConfig, unknown_name
-from fedrela_bench.errors import BenchError, ConfigError
+from fedrela_bench.config import TrialConfig
+from fedrela_bench.errors import BenchError
 from fedrela_bench.study.keys import Fingerprint, cell_key, numerics, trunk_key
 from fedrela_bench.study.store import Entry, Store
 
@@ -38,6 +38,7 @@ class Engine(Protocol):
     def version(self) -> str: ...
     def dataset(self, config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> Any: ...
     def check(self, config: TrialConfig, dataset: Any) -> None: ...
+    def measured(self, config: TrialConfig, dataset: Any) -> set[str]: ...
     def simulation(self, config: TrialConfig, dataset: Any, device: str) -> Run: ...
     def save(self, path: Path, snapshot: Any) -> None: ...
     def load(self, path: Path) -> Any: ...
@@ -67,20 +68,15 @@ class SimulationEngine:
         Raises:
             ConfigError: this model, these options or this head do not suit the dataset.
         """
-        import torch
+        from fedrela_bench.simulation.setup import build_network
 
-        from fedrela_bench.algorithms import build_algorithm
-        from fedrela_bench.models import build_backbone, default_model
+        build_network(config, dataset)
 
-        algorithm = build_algorithm(config.federation.algorithm, config.federation.options, dataset.num_classes)
-        head, name = config.relabel.posterior_head, config.training.model
-        if head not in algorithm.posterior_heads:
-            shown = f"relabel.posterior_head = {head!r} of {algorithm.name}"
-            raise ConfigError(unknown_name("head", shown, head, algorithm.posterior_heads))
-        if name == "auto":
-            name = default_model(config.data.source, dataset.input_shape, config.data.profile)
-        with torch.device("meta"):
-            algorithm.make_head(build_backbone(name, dataset.input_shape, config.training.norm).feature_dim)
+    def measured(self, config: TrialConfig, dataset: Any) -> set[str]:
+        """The accuracies that this dataset has: overall, and the groups that hold classes."""
+        from fedrela_bench.simulation.setup import class_groups
+
+        return {"overall", *(name for name, classes in class_groups(config, dataset).items() if classes)}
 
     def simulation(self, config: TrialConfig, dataset: Any, device: str) -> Run:
         """A simulation before its first round."""

@@ -140,6 +140,8 @@ def _write(path: Path, values: Json) -> None:
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any], out: Path) -> list[str]:
     before, after = dict(flatten(old)), dict(flatten(new))
     names = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+    causes = [name for name in names if not name.startswith("data.")]
+    names = causes or names
     shown = [f"{name} was {before.get(name)!r} and is {after.get(name)!r}" for name in names]
     remedy = f"choose another --out, or repeat the command of {out / 'study.json'}"
     if len(shown) > MOST_SHOWN:

@@ -11,7 +11,7 @@ from pathlib import Path
 from fedrela_bench.config import Json
 from fedrela_bench.study.files import write_atomic
 from fedrela_bench.study.plan import Plan
-from fedrela_bench.study.results import Row, StudyResult, choose
+from fedrela_bench.study.results import Row, StudyResult, choose, pareto_front
 from fedrela_bench.study.space import ALGORITHM
 
 
@@ -53,24 +53,53 @@ def write_best(plan: Plan, result: StudyResult) -> dict[str, Path]:
     paths = {}
     for name, row in choose(result.pareto, plan.request.objective_names).items():
         config = plan.config(row.point, plan.seeds[0])
-        header = _header(name, row, result)
+        header = _header(name, row, result, _own_metrics(plan, row))
         path = result.out / "best" / f"{name}.yaml"
         write_atomic(path, header + dump_yaml(config.model_dump(mode="json")))
         paths[name] = path
     return paths
 
 
-def _header(name: str, row: Row, result: StudyResult) -> str:
-    values = ", ".join(
-        f"{metric} {value:.4f}" for metric, value in zip(result.objectives, row.outcome.values, strict=True)
-    )
+def _own_metrics(plan: Plan, row: Row) -> Mapping[str, float]:
+    entry = plan.entry(row.point, plan.seeds[0])
+    found = plan.runtime.store.result(entry.kind, entry.key)
+    return {} if found is None else dict(found["final"])
+
+
+def _header(name: str, row: Row, result: StudyResult, own: Mapping[str, float]) -> str:
+    """What the file is, what it reached beside its baseline, and the numbers that a run of it repeats."""
+    rule = f"mean over {len(result.seeds)} seed(s) of the mean of the last five evaluated rounds"
     lines = [
         shlex.join(["fedrela-bench", "run", "--config", str(result.out / "best" / f"{name}.yaml")]),
         f"{'Balanced choice' if name == 'balanced' else f'Best {name}'} of the study on {result.dataset}: {row.label}",
-        f"{values} (mean over {len(result.seeds)} seed(s) of the mean of the last five evaluated rounds)",
-        f"This file is trial {row.number} with seed {result.seeds[0]}.",
+        f"{_percent(result.objectives, row.outcome.values)} ({rule})",
     ]
+    base = next((other for other in result.baselines if other.algorithm == row.algorithm), None)
+    if base is not None and row.gains:
+        gains = ", ".join(f"{100 * gain:+.2f}" for gain in row.gains)
+        lines.append(f"its baseline: {_percent(result.objectives, base.outcome.values)} (gain {gains})")
+    lines += [f"note: {text}" for text in _not_better(name, row, result)]
+    repeated = {metric: value for metric, value in own.items() if metric.startswith("test/")}
+    lines.append(f"This file is trial {row.number} with seed {result.seeds[0]}, which reached (last five rounds):")
+    lines.append(_percent(list(repeated), list(repeated.values())))
     return "".join(f"# {line}\n" for line in lines)
+
+
+def _percent(names: Sequence[str], values: Sequence[float]) -> str:
+    return ", ".join(f"{name} {100 * value:.2f} %" for name, value in zip(names, values, strict=True))
+
+
+def _not_better(name: str, row: Row, result: StudyResult) -> list[str]:
+    """A remark where the best setting of an objective is worse than doing nothing."""
+    names = [objective.split("/")[-1] for objective in result.objectives]
+    if name not in names or not result.baselines:
+        return []
+    index = names.index(name)
+    best = max(result.baselines, key=lambda other: other.outcome.values[index])
+    if row.outcome.values[index] > best.outcome.values[index]:
+        return []
+    value = f"{100 * best.outcome.values[index]:.2f} %"
+    return [f"no setting beats {best.label} in {result.objectives[index]} ({value}); this is the best relabelled one"]
 
 
 def render_text(result: StudyResult) -> str:
@@ -88,6 +117,10 @@ def render_text(result: StudyResult) -> str:
 def _headline(result: StudyResult) -> str:
     counts = result.counts
     done = f"{len(result.trials) - len(result.failed)} trials"
+    if result.status == "finished" and not counts.get("cells_computed") and not counts.get("trunks_computed"):
+        return f"Study on {result.dataset} was finished already: {done}, nothing to compute, {result.seconds:.1f} s"
+    if not counts.get("full_runs"):
+        return f"Study on {result.dataset} {result.status}: {done}, {result.seconds:.1f} s"
     cost = f"{counts.get('full_runs', 0):.2f} full runs instead of {counts.get('full_runs_unshared', 0):.0f}"
     how = f"{counts.get('cells_computed', 0):.0f} cells computed, {counts.get('cells_reused', 0):.0f} reused"
     return f"Study on {result.dataset} {result.status}: {done}, {how}, {cost}, {result.seconds:.1f} s"
@@ -96,8 +129,8 @@ def _headline(result: StudyResult) -> str:
 def _table(result: StudyResult) -> list[str]:
     names = [name.split("/")[-1] for name in result.objectives]
     reported = [f"test/{name}" for name in names if f"test/{name}" not in result.objectives]
-    header = ["Pareto front", *result.objectives, *(f"gain {name}" for name in names), *reported]
-    body = [_cells(row, result.objectives, reported) for row in (*result.baselines, *result.pareto)]
+    header = ["Pareto front of each algorithm, %", *result.objectives, *(f"gain {name}" for name in names), *reported]
+    body = [_cells(row, result.objectives, reported) for row in _shown(result)]
     widths = [max(len(line[i]) for line in (header, *body)) for i in range(len(header))]
     shown = [_aligned(line, widths) for line in (header, *body)]
     rule = "  ".join("-" * width for width in widths)
@@ -110,18 +143,28 @@ def _table(result: StudyResult) -> list[str]:
     ]
 
 
+def _shown(result: StudyResult) -> list[Row]:
+    """Every algorithm's baseline followed by its own front."""
+    algorithms = dict.fromkeys(row.algorithm for row in (*result.baselines, *result.trials))
+    rows: list[Row] = []
+    for algorithm in algorithms:
+        rows += [row for row in result.baselines if row.algorithm == algorithm]
+        rows += pareto_front([row for row in result.trials if row.algorithm == algorithm])
+    return rows
+
+
 def _cells(row: Row, objectives: Sequence[str], reported: Sequence[str]) -> list[str]:
-    gains = [f"{gain:+.4f}" for gain in row.gains] or ["-"] * len(objectives)
+    gains = [f"{100 * gain:+.2f}" for gain in row.gains] or ["-"] * len(objectives)
     return [
         row.label,
-        *(f"{v:.4f}" for v in row.outcome.values),
+        *(f"{100 * v:.2f}" for v in row.outcome.values),
         *gains,
         *(_number(row.outcome.metrics, n) for n in reported),
     ]
 
 
 def _number(metrics: Mapping[str, float], name: str) -> str:
-    return f"{metrics[name]:.4f}" if name in metrics else "-"
+    return f"{100 * metrics[name]:.2f}" if name in metrics else "-"
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -133,6 +176,9 @@ def _remarks(result: StudyResult) -> list[str]:
     oracle = any(name.startswith("test/") for name in result.objectives)
     remarks = ["* selected on the reported test set (oracle)"] if oracle else []
     flagged = [row for row in result.trials if row.outcome.status in ("diverged", "invalid")]
+    front = pareto_front(result.trials)
+    for name, row in choose(front, [objective.split("/")[-1] for objective in result.objectives]).items():
+        remarks += _not_better(name, row, result)
     remarks += [f"{row.outcome.status}: trial {row.number} ({row.label}) counts as worst" for row in flagged]
     remarks += [f"failed: trial {row.number} ({row.label}): {row.outcome.error}" for row in result.failed]
     return ["", *remarks, *(f"warning: {text}" for text in result.warnings)]

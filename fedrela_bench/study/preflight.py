@@ -133,6 +133,7 @@ def _digests(request: TuneRequest, base: TrialConfig, known: dict[str, str]) -> 
             known[name] = dataset.digest
             if index == 0:
                 _check_models(request, config, dataset)
+                _check_objectives(request, request.engine.measured(config, dataset))
         digests[seed] = known[name]
     return digests
 
@@ -143,6 +144,17 @@ def _check_models(request: TuneRequest, config: TrialConfig, dataset: Any) -> No
     for name in dict.fromkeys([config.training.model, *(value for values in searched for value in values)]):
         faults.attempt(None, partial(request.engine.check, config.replace({"training.model": name}), dataset))
     faults.refuse()
+
+
+def _check_objectives(request: TuneRequest, measured: set[str]) -> None:
+    """Raise ConfigError for an objective whose group has no class in this dataset."""
+    missing = [name for name in request.objective_names if name not in measured]
+    if missing:
+        known = ", ".join(sorted(measured))
+        raise ConfigError(
+            f"{request.dataset} has no {' or '.join(missing)} classes, so nothing can be selected by that; choose a "
+            f"profile that has them (such as lt), or set `objectives` in the search space among {known}"
+        )
 
 
 def _device_class(device: str) -> str:

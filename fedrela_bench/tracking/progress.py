@@ -136,7 +136,8 @@ class Progress:
     # output ----------------------------------------------------------------------------------------------------------
 
     def _line(self, label: str, status: str, values: dict[str, float], seconds: float, error: str) -> str:
-        shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items()) if status != "failed" else error
+        reached = "  ".join(f"{name} {100 * value:.2f} %" for name, value in values.items())
+        shown = error if status == "failed" else reached
         count = f"[{self.totals.finished + self.totals.failed}/{self.totals.goal}]" if self.totals.goal else ""
         mark = "" if status == "completed" else f"  {status}"
         return f"{count} {label}{mark}  {shown}  {seconds:.1f} s".strip()
@@ -202,7 +203,7 @@ class Progress:
             for item in list(self.running.values())[:12]:
                 table.add_row(item.label, f"{item.done()}/{item.rounds}", f"{time.monotonic() - item.started:.0f}")
             if self.totals.best:
-                best = "  ".join(f"best {name} {value:.4f}" for name, value in self.totals.best.items())
+                best = "  ".join(f"best {name} {100 * value:.2f} %" for name, value in self.totals.best.items())
                 table.caption = best
             return table
 

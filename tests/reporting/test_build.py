@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.arms import automatic_label, filtered, pareto
 from fedrela_bench.reporting.build import build_table
 from fedrela_bench.reporting.render import RENDERERS
+from fedrela_bench.reporting.select import split_text
 from fedrela_bench.reporting.spec import ReportSpec, load_spec
 from fedrela_bench.reporting.table import Gain, Measure, Table
-from tests.reporting.fakes import row, rows, study
+from tests.reporting.fakes import row, rows, study, two_algorithms
 
 
 def spec(**given: Any) -> ReportSpec:
@@ -103,13 +105,13 @@ def test_one_seed_has_no_spread_and_no_interval() -> None:
 def test_facts_are_complete() -> None:
     facts = dict(table_of([{"runs": {"kind": "trunk"}}]).facts)
     assert facts["round rule"] == "last5 (mean of the last five evaluated rounds)"
-    assert facts["split"].startswith("test (the half of the official test set")
+    assert facts["split"] == "test (the half of the test images that does not select; fixed, class-balanced)"
     assert (facts["seeds"], facts["selection"], facts["dataset"]) == ("1, 2, 3", "test_slice", "digits_lt")
     assert facts["setting"] == "rounds 10, lr 0.05"
     assert facts["dataset digest"] == "seed 1: d1; seed 2: d2; seed 3: d3"
     assert facts["versions"] == "fedrela-bench 0.1.0, torch 2.9, simulation 1"
     assert "ddof 1" in facts["statistic"]
-    assert "95% t interval" in facts["statistic"]
+    assert "95% t interval], the interval from 3 seeds on" in facts["statistic"]
 
 
 def test_oracle_numbers_carry_a_dagger() -> None:
@@ -231,6 +233,85 @@ def test_the_control_arm_itself_is_not_marked() -> None:
     runs = study([{**item, **(control if item["config_key"] == "a" else {})} for item in rows()])
     table = build_table(runs, spec(rows=[{"runs": {"kind": "cell"}, "choose": "each"}]))
     assert not any("¶" in label for label in column(table, "arm"))
+
+
+SHIPPED_ROWS = [
+    "fedavg (baseline)",
+    "fedavg, τ=0.05, T=8 of 10 (paper's default)",
+    "fedavg, τ=0.1, T=8 of 10",
+    "fedetf (baseline)",
+    "fedetf, τ=0.05, T=8 of 10 (paper's default)",
+    "fedetf, τ=0.1, T=8 of 10",
+]
+
+
+def test_every_algorithm_has_its_baseline_and_its_own_front() -> None:
+    shipped, _ = load_spec("study")
+    table = build_table(study(two_algorithms()), shipped)
+    assert column(table, "arm") == SHIPPED_ROWS
+    assert [cell and round(cell.value, 6) for cell in column(table, "overall_gain")] == [None, 3.0, 0.0] * 2
+    assert any("Pareto front on the selecting images" in note for note in table.notes)
+
+
+def test_the_default_setting_off_the_front_comes_last() -> None:
+    shipped, _ = load_spec("study")
+    worse = {"metric:final/val/overall": 0.1, "metric:final/val/tail": 0.01}
+    given_rows = [{**item, **(worse if item["config_key"].endswith("a") else {})} for item in two_algorithms()]
+    labels = column(build_table(study(given_rows), shipped), "arm")
+    assert labels == [SHIPPED_ROWS[place] for place in (0, 2, 1, 3, 5, 4)]
+
+
+def test_the_front_is_in_order_of_overall_whatever_the_objectives() -> None:
+    shipped, _ = load_spec("study")
+    runs = replace(study(two_algorithms()), objectives=("tail", "overall"))
+    assert column(build_table(runs, shipped), "arm") == SHIPPED_ROWS
+
+
+def test_a_changed_option_is_not_the_default_setting() -> None:
+    shipped, _ = load_spec("study")
+    slowed = {"param:relabel.post_relabel_lr_scale": "0.1"}
+    runs = study([{**item, **(slowed if item["config_key"] == "a" else {})} for item in rows()])
+    labels = column(build_table(runs, shipped), "arm")
+    assert len(labels) == 3
+    assert not any("paper's default" in label for label in labels)
+
+
+def test_an_algorithm_without_a_baseline_says_whose_is_missing() -> None:
+    shipped, _ = load_spec("study")
+    given_rows = [item for item in two_algorithms() if (item["kind"], item["algorithm"]) != ("trunk", "fedetf")]
+    table = build_table(study(given_rows), shipped)
+    lines = dict(zip(column(table, "arm"), column(table, "overall_gain"), strict=True))
+    missing = next(label for label in lines if "kind=trunk" in label)
+    assert "algorithm=fedetf" in missing
+    assert lines["fedetf, τ=0.1, T=8 of 10"] is None
+
+
+def test_options_that_runs_do_not_record_are_at_their_defaults() -> None:
+    frame = study().frame
+    assert len(filtered(frame, {"relabel.score": "zscore"})) == 6
+    assert filtered(frame, {"relabel.score": "minmax"}).empty
+    assert filtered(frame, {"training.momentum": 0.9}).empty
+
+
+@pytest.mark.parametrize(("seeds", "given"), [([1, 2], False), ([1, 2, 3], True)])
+def test_intervals_from_three_seeds_on(seeds: list[int], given: bool) -> None:
+    table = build_table(study(rows(seeds)), spec(rows=[{"runs": {"kind": "cell"}, "choose": "best:overall"}]))
+    gain = column(table, "overall_gain")[0]
+    assert gain.n == len(seeds)
+    assert (gain.low is not None, gain.high is not None) == (given, given)
+
+
+@pytest.mark.parametrize(
+    ("split", "selections", "words"),
+    [
+        ("test", ["test_slice"], "test (the half of the test images that does not select; fixed, class-balanced)"),
+        ("test", ["none"], "test (all test images)"),
+        ("test", ["oracle"], "test (all test images, which also select)"),
+        ("val", ["test_slice"], "val (the half of the test images that selects)"),
+    ],
+)
+def test_splits_in_words(split: str, selections: list[str], words: str) -> None:
+    assert split_text(split, selections) == words
 
 
 def test_filters_on_no_runs_leave_the_columns() -> None:

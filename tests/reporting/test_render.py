@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ TABLE = Table(
     ),
     facts=(("split", "test"), ("round rule", "last5")),
     notes=("† oracle.",),
+    summary="Accuracy in %.",
 )
 
 
@@ -50,13 +52,23 @@ def test_markdown() -> None:
         "| ------------ | ----------: | -------------------: | -----------: | --: |\n"
         "| fed_avg      | 0.33 ± 0.25 |                    – |        50.50 |   3 |\n"
         "| a\\|b, τ=0.05 |  20.00 ± –† | +1.50 [+1.00, +2.00] |            – |   1 |\n"
-        "| c            |           – |            -1.00 [–] |            – |   1 |\n"
+        "| c            |           – |                -1.00 |            – |   1 |\n"
         "\n"
         "- split: test\n"
         "- round rule: last5\n"
         "\n"
         "† oracle.  \n"
     )
+
+
+def test_markdown_ends_with_its_figures() -> None:
+    text = markdown(TABLE, [("my study_tail.png", "tail accuracy"), ("p.png", "front")])
+    assert text == markdown(TABLE) + "\n![tail accuracy](my%20study_tail.png)\n\n![front](p.png)\n"
+
+
+def test_a_fact_of_several_lines_stays_a_comment() -> None:
+    text = latex(replace(TABLE, facts=(("dataset", "a\nb"),)))
+    assert "% dataset: a b\n\\begin" in text
 
 
 def test_csv_keeps_every_digit_and_carries_the_facts() -> None:
@@ -84,8 +96,13 @@ def test_csv_keeps_every_digit_and_carries_the_facts() -> None:
 
 def test_latex() -> None:
     assert latex(TABLE) == (
-        "\\begin{table}[t]\n"
+        "% Needs \\usepackage{booktabs}.\n"
+        "% split: test\n"
+        "% round rule: last5\n"
+        "\\begin{table*}[t]\n"
         "\\centering\n"
+        "\\small\n"
+        "\\setlength{\\tabcolsep}{4pt}\n"
         "\\caption{Base \\& FedReLa, 30 \\%}\n"
         "\\begin{tabular}{lrrrr}\n"
         "\\toprule\n"
@@ -93,12 +110,11 @@ def test_latex() -> None:
         "\\midrule\n"
         "fed\\_avg & 0.33 $\\pm$ 0.25 & -- & 50.50 & 3 \\\\\n"
         "a\\textbar{}b, $\\tau$=0.05 & 20.00 $\\pm$ --$\\dagger$ & +1.50 [+1.00, +2.00] & -- & 1 \\\\\n"
-        "c & -- & -1.00 [--] & -- & 1 \\\\\n"
+        "c & -- & -1.00 & -- & 1 \\\\\n"
         "\\bottomrule\n"
         "\\end{tabular}\n"
-        "\\par\\smallskip\\footnotesize split: test; round rule: last5\n"
-        "\\par\\smallskip\\footnotesize $\\dagger$ oracle.\n"
-        "\\end{table}\n"
+        "\\par\\smallskip\\footnotesize Accuracy in \\%. $\\dagger$ oracle.\n"
+        "\\end{table*}\n"
     )
 
 

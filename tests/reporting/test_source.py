@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ def _log(client: Any, experiment: str, values: dict[str, Any], study: str) -> No
     run = client.create_run(experiment, start_time=0)
     tags = {name: value for name, value in values.items() if ":" not in name and name not in ("run_id", "run_status")}
     final = values["metric:final/test/overall"]
-    points = [Metric("test/overall", final + 0.005 * (at - 8), 0, at) for at in range(1, ROUNDS + 1)]
+    names = ("test/overall", "test/tail")
+    points = [Metric(name, final + 0.005 * (at - 8), 0, at) for name in names for at in range(1, ROUNDS + 1)]
     points += [
         Metric(name.removeprefix("metric:"), value, 0, ROUNDS) for name, value in values.items() if "final/" in name
     ]
@@ -73,11 +75,13 @@ def test_a_report_twice_is_byte_for_byte_the_same(folder: Path, tmp_path: Path) 
         "study.csv",
         "study.tex",
         "study_overall.png",
+        "study_tail.png",
         "study_pareto.png",
     ]
     assert [path.read_bytes() for path in first.files] == [path.read_bytes() for path in second.files]
     text = first.files[0].read_text()
-    assert "| fedavg                    | 62.00 ± 2.00 |" in text
+    assert re.search(r"\| fedavg \(baseline\) +\| 62\.00 ± 2\.00 \|", text)
+    assert re.findall(r"!\[.*\]\((.*)\)", text) == [path.name for path in first.files[3:]]
     assert "+3.00 [+0.52, +5.48]" in text
 
 

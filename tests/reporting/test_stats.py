@@ -69,5 +69,6 @@ def test_a_constant_gain_has_an_interval_of_no_width(values: dict[int, float], g
     found = paired_difference({seed: value + gain for seed, value in values.items()}, values)
     assert found is not None
     assert found.mean == pytest.approx(gain, abs=1e-9)
-    if found.n > 1:
+    assert (found.low is None) == (found.n < 3)
+    if found.low is not None:
         assert found.low == pytest.approx(gain, abs=1e-9)

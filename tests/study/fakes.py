@@ -137,6 +137,9 @@ class FakeEngine:
         if config.training.model in self.unfit:
             raise ConfigError(f"{config.training.model} does not fit")
 
+    def measured(self, config: TrialConfig, dataset: Any) -> set[str]:
+        return {"overall", "head", "medium", "tail"}
+
     def simulation(self, config: TrialConfig, dataset: Any, device: str) -> FakeRun:
         return FakeRun(config, self)
 

@@ -15,11 +15,11 @@ import pytest
 from fedrela_bench.errors import ConfigError, StoreError
 from fedrela_bench.study.cluster import Capacity, concurrency, gpu_faults, pick_device
 from fedrela_bench.study.identity import study_lock
-from fedrela_bench.study.runner import make_plan, tune
+from fedrela_bench.study.runner import make_plan, preflight, tune
 from fedrela_bench.study.samplers import check_sampler
 from fedrela_bench.study.space import parse_space
 from fedrela_bench.study.worker import trainable
-from tests.study.fakes import SPACE, config, request
+from tests.study.fakes import SPACE, FakeEngine, config, request
 
 
 def refused(tmp_path: Path, **changes: Any) -> str:
@@ -145,3 +145,12 @@ def test_a_second_driver_of_a_live_study_is_refused(tmp_path: Path) -> None:
 def test_checking_a_request_starts_nothing(tmp_path: Path) -> None:
     request(tmp_path, SPACE).settled()
     assert "ray" not in sys.modules or not __import__("ray").is_initialized()
+
+
+def test_an_objective_without_classes_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeEngine, "measured", lambda *_: {"overall", "head"})
+    with pytest.raises(ConfigError, match="has no tail classes.*among head, overall"):
+        preflight(request(tmp_path / "study"))
+    assert not (tmp_path / "study").exists()

@@ -60,7 +60,7 @@ def study(out: Path) -> StudyResult:
         trials=[*ROWS, failed],
         pareto=pareto_front(ROWS),
         failed=[failed],
-        counts={"full_runs": 2.5, "full_runs_unshared": 6},
+        counts={"full_runs": 2.5, "full_runs_unshared": 6, "cells_computed": 4},
     )
 
 
@@ -69,7 +69,7 @@ def test_the_text_shows_gains_failures_and_what_diverged(tmp_path: Path) -> None
     for part in (
         "2.50 full runs instead of 6",
         "fedavg (baseline)",
-        "+0.5000",
+        "+50.00",
         "failed: trial 9 (fedavg tau=0.2): no luck",
         "diverged: trial 4",
         "mean of the last five evaluated rounds",
@@ -109,3 +109,19 @@ def test_objectives_are_read_from_the_slice_that_selects(tmp_path: Path) -> None
     for result in results:
         del result["final"]["val/tail"]
     assert combine(results, asked.objectives).status == "invalid"
+
+
+def test_a_study_with_nothing_to_compute_says_so(tmp_path: Path) -> None:
+    result = study(tmp_path)
+    result.counts |= {"cells_computed": 0, "trunks_computed": 0}
+    assert "was finished already: 5 trials, nothing to compute" in render_text(result)
+
+
+def test_an_objective_in_which_no_setting_beats_the_baseline_is_named(tmp_path: Path) -> None:
+    result = study(tmp_path)
+    best = max(result.trials, key=lambda row: row.outcome.values)
+    beaten = replace(best.outcome, values=(0.9, 0.9))
+    result.baselines = [Row("fedavg (baseline)", "fedavg", {}, beaten)]
+    text = render_text(result)
+    assert "no setting beats fedavg (baseline) in val/overall (90.00 %)" in text
+    assert "no setting beats fedavg (baseline) in val/tail (90.00 %)" in text

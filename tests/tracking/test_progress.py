@@ -29,9 +29,9 @@ def test_lines_for_a_log_file(tmp_path: Path) -> None:
     lines = stream.getvalue().splitlines()
     assert lines[0] == "search: 3 to do"
     assert "... search: 0/3 done; running: trial 0 fedavg 1/10" in lines
-    assert any(line.startswith("[1/3] trial 0 fedavg  val/tail 0.2500  0.") for line in lines)
+    assert any(line.startswith("[1/3] trial 0 fedavg  val/tail 25.00 %  0.") for line in lines)
     assert any(line.startswith("[2/3] trial 1 fedavg  failed  no luck") for line in lines)
-    assert any(line.startswith("[3/3] trial 2 fedavg  diverged  val/tail 0.0000") for line in lines)
+    assert any(line.startswith("[3/3] trial 2 fedavg  diverged  val/tail 0.00 %") for line in lines)
     assert lines[-1] == "stopping"
 
 
@@ -64,7 +64,7 @@ def test_the_live_table_shows_what_runs_and_the_best(tmp_path: Path) -> None:
         shown = io.StringIO()
         Console(file=shown, width=100).print(progress._table())
     assert "trial 3 fedavg" in shown.getvalue()
-    assert "1/10" in shown.getvalue() and "best val/tail 0.2500" in shown.getvalue()
+    assert "1/10" in shown.getvalue() and "best val/tail 25.00 %" in shown.getvalue()
 
 
 def test_a_closed_pipe_does_not_end_the_study(tmp_path: Path) -> None:
