@@ -151,6 +151,6 @@ def test_an_objective_without_classes_is_refused_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeEngine, "measured", lambda *_: {"overall", "head"})
-    with pytest.raises(ConfigError, match="has no tail classes.*among head, overall"):
+    with pytest.raises(ConfigError, match=r"has no tail classes.*among head, overall"):
         preflight(request(tmp_path / "study"))
     assert not (tmp_path / "study").exists()
