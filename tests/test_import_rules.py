@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fedrela_bench"
-LIGHT = {"errors", "rng", "config", "yaml_io"}
+LIGHT = {"errors", "rng", "config", "yaml_io", "files", "rounds"}
 OURS: dict[str, set[str]] = {
     "errors": set(),
     "rng": set(),
     "config": {"errors"},
+    "files": set(),
+    "rounds": set(),
     "yaml_io": {"errors"},
     "checks": {"config", "errors", "data", "models", "algorithms"},
     "defaults": {"checks", "config", "errors", "yaml_io", "recipes", "data", "models", "algorithms", "relabel"},

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +17,7 @@ from fedrela_bench.cli.command import OverrideCommand
 from fedrela_bench.cli.keeper import Keeper
 from fedrela_bench.defaults import Resolved, to_yaml
 from fedrela_bench.errors import RunError
+from fedrela_bench.rounds import mean_of_last
 
 if TYPE_CHECKING:
     from fedrela_bench.cli.run_folder import RunFolder
@@ -194,13 +194,8 @@ def round_line(result: RoundResult, rounds: int) -> str:
 
 def final_metrics(lines: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Round rule (`last`, `last5`: mean of the last five evaluated rounds) to metric to value, as fractions."""
-    evaluated = [line["metrics"] for line in lines if "test/overall" in line["metrics"]]
-    names = sorted(evaluated[-1]) if evaluated else []
-    scored = [name for name in names if name.startswith(("test/", "val/"))]
-    found: dict[str, dict[str, float]] = {}
-    for rule, part in (("last5", evaluated[-5:]), ("last", evaluated[-1:])):
-        found[rule] = {name: fmean(m[name] for m in part if name in m) for name in scored}
-    return found
+    metrics = [line["metrics"] for line in lines]
+    return {"last5": mean_of_last(metrics), "last": mean_of_last(metrics, last=1)}
 
 
 def final_table(metrics: dict[str, dict[str, float]]) -> list[str]:

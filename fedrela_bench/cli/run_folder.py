@@ -12,6 +12,7 @@ import numpy as np
 from fedrela_bench.config import TrialConfig, parse
 from fedrela_bench.defaults import to_yaml
 from fedrela_bench.errors import ConfigError, RunError, StoreError
+from fedrela_bench.files import write_atomically
 from fedrela_bench.yaml_io import load_mapping
 
 if TYPE_CHECKING:
@@ -158,8 +159,6 @@ class RunFolder:
         self._write("result.json", (json.dumps(summary, indent=1) + "\n").encode())
 
     def _write(self, name: str, data: bytes) -> None:
-        from fedrela_bench.simulation.snapshot import write_atomically
-
         try:
             write_atomically(self.path / name, data)
         except OSError as error:

@@ -9,12 +9,12 @@ A model of one's own is a function with the decorator `register_model`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from functools import partial
 
 import torch
 
+from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.models.base import Backbone, Net, Outputs, materialize
 from fedrela_bench.models.heads import (
@@ -96,10 +96,7 @@ def build_backbone(name: str, input_shape: Shape, norm: str = "batch") -> Backbo
         ConfigError: unknown name, or images too small for the model.
     """
     if name not in _BUILDERS:
-        near = difflib.get_close_matches(name, _BUILDERS, n=1, cutoff=0.5)
-        raise ConfigError(
-            f"unknown model {name}; " + (f"did you mean {near[0]}?" if near else f"valid: {', '.join(_BUILDERS)}")
-        )
+        raise ConfigError(unknown_name("model", name, name, _BUILDERS))
     with torch.device("meta"):
         return _BUILDERS[name](input_shape, norm)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fedrela_bench.files import write_atomically
+
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette, for readers of any colour vision; shapes change with it, for print in grey."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -33,13 +35,7 @@ def save(figure: Any, path: Path) -> None:
     """Write the PNG whole or not at all; equal figures give equal bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        temporary.write_bytes(buffer.getvalue())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, buffer.getvalue())
 
 
 def style_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.source import StudyRuns
+from fedrela_bench.rounds import LAST
 
 RoundRule = Literal["last", "last5", "best_selected", "best_oracle"]
 ROUND_RULES: dict[RoundRule, str] = {
@@ -53,7 +54,7 @@ def at_round(series: pd.Series[float], rule: RoundRule, selector: pd.Series[floa
     if rule == "last":
         return float(values.iloc[-1])
     if rule == "last5":
-        return float(values.iloc[-5:].mean())
+        return float(values.iloc[-LAST:].mean())
     if selector is None or selector.dropna().empty:
         return math.nan
     return float(values.get(selector.dropna().sort_index().idxmax(), math.nan))

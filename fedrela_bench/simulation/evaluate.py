@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,6 +9,7 @@ from torch import Tensor
 from fedrela_bench.algorithms.base import Algorithm, Server
 from fedrela_bench.data.transforms import Pipeline
 from fedrela_bench.simulation.flat import FlatModel
+from fedrela_bench.simulation.precision import autocast
 
 EVAL_BATCH = 200
 """Images per batch: larger ones fall out of the cache of a core."""
@@ -36,11 +34,8 @@ class Evaluator:
         algorithm.prepare_eval(model.net, "test")
         size = algorithm.eval_batch() or EVAL_BATCH
         parts: list[Tensor] = []
-        with torch.inference_mode(), self._autocast(model.params.device.type):
+        with torch.inference_mode(), autocast(self.amp, model.params.device):
             for start in range(0, len(self.images), size):
                 outputs = model.net(self.pipeline.plain(self.images[start : start + size]))
                 parts.append(algorithm.score(model.net, outputs, server).argmax(dim=1))
         return torch.cat(parts).cpu().numpy()
-
-    def _autocast(self, device: str) -> AbstractContextManager[Any]:
-        return nullcontext() if self.amp == "none" else torch.autocast(device, dtype=torch.bfloat16)

@@ -54,7 +54,6 @@ class FlatModel:
         self.counters = [value for _, value in kept if not value.is_floating_point()]
         self._point_network_here()
         self.gradient: Tensor | None = None
-        self._frozen_net: Net | None = None
 
     def _point_network_here(self) -> None:
         for piece in self.param_pieces:

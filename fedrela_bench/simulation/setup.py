@@ -19,8 +19,7 @@ from fedrela_bench.models import Net, build_backbone, default_model, materialize
 from fedrela_bench.rng import generator
 from fedrela_bench.simulation.flat import FlatModel
 from fedrela_bench.simulation.metrics import Groups, shot_groups, step_groups
-
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+from fedrela_bench.simulation.precision import DTYPES
 
 
 @dataclass(frozen=True)

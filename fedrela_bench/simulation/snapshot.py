@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import pickle
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from fedrela_bench.config import TrialConfig, digest
 from fedrela_bench.errors import StoreError
+from fedrela_bench.files import write_atomically
 
 MAGIC = b"fedrela-bench snapshot "
 
@@ -70,7 +70,6 @@ def save_snapshot(path: Path, snapshot: Snapshot) -> None:
     torch.save(asdict(snapshot), buffer)
     data = buffer.getvalue()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, MAGIC + _digest(data).encode() + b"\n" + data)
     except OSError as error:
         raise StoreError(
@@ -94,19 +93,6 @@ def load_snapshot(path: Path) -> Snapshot:
         return Snapshot(**torch.load(io.BytesIO(data), weights_only=True))
     except (TypeError, RuntimeError, pickle.UnpicklingError) as error:
         raise StoreError(f"snapshot {path} was written by another version; delete it to compute it again") from error
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old content or the new, never a part; fsync before the rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _digest(data: bytes) -> str:

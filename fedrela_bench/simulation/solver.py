@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from fedrela_bench.algorithms.base import Algorithm, Batch, LocalContext
 from fedrela_bench.config import TrainingConfig
 from fedrela_bench.simulation.batches import batch_bounds
 from fedrela_bench.simulation.flat import FlatModel
+from fedrela_bench.simulation.precision import autocast
 
 CHUNK_BYTES = 4 << 20
 """Inputs prepared at once; larger pieces fall out of the cache, smaller ones cost calls."""
@@ -79,7 +79,7 @@ class LocalSolver:
         gradient = self.model.flat_gradient().zero_() if self.adjusts else None
         if gradient is None:
             self.optimizer.zero_grad(set_to_none=True)
-        with self._autocast():
+        with autocast(self.training.amp, self.model.params.device):
             loss = self.algorithm.loss(self.model.net, batch, context)
         loss.backward()  # type: ignore[no-untyped-call]
         if gradient is not None:
@@ -87,11 +87,6 @@ class LocalSolver:
                 self.algorithm.adjust_gradient(gradient, self.model.params, context)
         self.optimizer.step()
         return loss.detach()
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if self.training.amp == "none":
-            return nullcontext()
-        return torch.autocast(self.model.params.device.type, dtype=torch.bfloat16)
 
     def _batches(self, context: LocalContext) -> Iterator[Batch]:
         shuffle, augment = context.generator("shuffle"), context.generator("augment")

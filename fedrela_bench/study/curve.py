@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from fedrela_bench.config import Json
+from fedrela_bench.rounds import mean_of_last
 
 ROUND_RULE = "last5"
-LAST = 5
 
 
 def journal_line(result: Any, timestamp: float) -> Json:
@@ -32,11 +31,7 @@ def journal_line(result: Any, timestamp: float) -> Json:
 
 def final_metrics(curve: Sequence[Json]) -> dict[str, float]:
     """Mean of the last five evaluated rounds for every ``test/`` and ``val/`` metric."""
-    evaluated = [
-        line["result"]["metrics"] for line in curve if line["result"]["metrics"].get("test/overall") is not None
-    ]
-    names = {name for metrics in evaluated[-LAST:] for name in metrics if name.startswith(("test/", "val/"))}
-    return {name: fmean(m[name] for m in evaluated[-LAST:] if name in m) for name in sorted(names)}
+    return mean_of_last([line["result"]["metrics"] for line in curve])
 
 
 def class_arrays(curve: Sequence[Json], confusion: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from fedrela_bench.config import Json, digest
 from fedrela_bench.errors import StoreError
+from fedrela_bench.files import write_atomically
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write under a temporary name, fsync, rename: readers see the old content or the new, never a part.
+    """`write_atomically` for text or bytes of a study.
 
     Raises:
         StoreError: the file cannot be written; nothing half-written keeps the name.
     """
     content = data.encode() if isinstance(data, str) else data
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_atomically(path, content)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise StoreError(
             f"cannot write {path}: {error.strerror or error}; free space or choose another --out"
         ) from error

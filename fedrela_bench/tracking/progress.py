@@ -64,7 +64,6 @@ class Progress:
         self.running: dict[str, Item] = {}
         self._heartbeat = heartbeat
         self._lock = threading.RLock()
-        self._began = time.monotonic()
         self._searching: float | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
