@@ -4,6 +4,7 @@ The loop owns data, batches, optimiser steps, sums over clients, evaluation and 
 client minimises, what it keeps between rounds, what it sends besides parameters, how the server combines, and which
 logits are scored. A round runs in this order::
 
+    server    where it holds images of its own (`server_images`), `server_probe` at the global model
     probe     every client of `probe_clients` computes `probe` at the global model; the server gets `receive`
     local     for each participant: `prepare`, then per batch `loss` (and `adjust_gradient`), then `finish`
     sums      `accumulate` adds the client's upload to running sums, in client order
@@ -79,6 +80,15 @@ class Server:
     def clients(self) -> int:
         """K, the number of clients, empty ones included."""
         return len(self.client_sizes)
+
+
+@dataclass(frozen=True)
+class ServerData:
+    """Images that the server holds itself, for algorithms that ask for them by `server_images`."""
+
+    images: tuple[Tensor, ...]
+    """Per class (m, H, W, C) uint8; a class that the source has few or no images of has fewer or none."""
+    pipeline: Pipeline
 
 
 @dataclass
@@ -194,6 +204,16 @@ class Algorithm(ABC):
 
     # before local training -------------------------------------------------------------------------------------------
 
+    def server_images(self) -> int:
+        """Images per class that the server holds itself; 0, as in FedReLa's setting: none."""
+        return 0
+
+    def server_probe(self, net: Net, server: Server, data: ServerData) -> None:
+        """What the server computes from its own images; the network is in eval mode at the global model.
+
+        Called once a round, before the clients' `probe`, where `server_images` is above 0; may change `server.state`.
+        """
+
     def probe_clients(self, server: Server, participants: Sequence[int]) -> Sequence[int]:
         """The clients that answer `probe` this round."""
         return ()
@@ -274,6 +294,10 @@ class Algorithm(ABC):
     def score(self, net: Net, outputs: Outputs, server: Server) -> Tensor:
         """(B, C) logits whose argmax is the prediction."""
         return outputs.logits
+
+    def extra_scores(self, net: Net, outputs: Outputs, server: Server) -> dict[str, Tensor]:
+        """Further (B, C) logits that are evaluated beside `score`, by name; metrics are then `test/overall@name`."""
+        return {}
 
     def posterior(self, net: Net, outputs: Outputs, server: Server, head: str) -> Tensor:
         """(B, C) logits whose softmax is FedReLa's posterior; `head` is one of `posterior_heads`."""

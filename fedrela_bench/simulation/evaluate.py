@@ -13,6 +13,8 @@ from fedrela_bench.simulation.precision import autocast
 
 EVAL_BATCH = 200
 """Images per batch: larger ones fall out of the cache of a core."""
+SCORED = ""
+"""Name of the score that `Algorithm.score` gives; others come from `Algorithm.extra_scores`."""
 
 
 class Evaluator:
@@ -29,13 +31,25 @@ class Evaluator:
         self.pipeline = pipeline
         self.amp = amp
 
-    def predict(self, model: FlatModel, algorithm: Algorithm, server: Server) -> np.ndarray:
-        """(M,) predicted class ids, in the order of the test images."""
+    def batch_size(self, algorithm: Algorithm) -> int:
+        """Images per batch: the algorithm's, where that is part of its definition."""
+        return algorithm.eval_batch() or EVAL_BATCH
+
+    def predict(
+        self, model: FlatModel, algorithm: Algorithm, server: Server, start: int = 0, stop: int | None = None
+    ) -> dict[str, np.ndarray]:
+        """(stop - start,) predicted class ids of test images from a multiple of the batch size on, by score.
+
+        The algorithm's score has the name ``""``, its further ones theirs.
+        """
         algorithm.prepare_eval(model.net, "test")
-        size = algorithm.eval_batch() or EVAL_BATCH
-        parts: list[Tensor] = []
+        size, end = self.batch_size(algorithm), len(self.images) if stop is None else stop
+        parts: dict[str, list[Tensor]] = {}
         with torch.inference_mode(), autocast(self.amp, model.params.device):
-            for start in range(0, len(self.images), size):
-                outputs = model.net(self.pipeline.plain(self.images[start : start + size]))
-                parts.append(algorithm.score(model.net, outputs, server).argmax(dim=1))
-        return torch.cat(parts).cpu().numpy()
+            for first in range(start, end, size):
+                images = self.images[first : min(first + size, end)]
+                outputs = model.net(self.pipeline.plain(images))
+                scores = {SCORED: algorithm.score(model.net, outputs, server)}
+                for name, logits in (scores | algorithm.extra_scores(model.net, outputs, server)).items():
+                    parts.setdefault(name, []).append(logits.argmax(dim=1))
+        return {name: torch.cat(predicted).cpu().numpy() for name, predicted in parts.items()}

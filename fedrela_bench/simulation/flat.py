@@ -106,12 +106,16 @@ class FlatModel:
         """The network's parameters, in the order of the flat vector."""
         return list(self.net.parameters())
 
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """A (P,) vector as tensors in the shapes and order of `parameters`."""
+        return [piece.view(flat) for piece in self.param_pieces]
+
     def flat_gradient(self) -> Tensor:
         """(P,) vector that backward passes add into from now on."""
         if self.gradient is None:
             self.gradient = torch.zeros_like(self.params)
-            for piece, parameter in zip(self.param_pieces, self.parameters(), strict=True):
-                parameter.grad = piece.view(self.gradient)
+            for view, parameter in zip(self.views(self.gradient), self.parameters(), strict=True):
+                parameter.grad = view
         return self.gradient
 
     def frozen(self, params: Tensor, buffers: Tensor) -> Callable[[Tensor], Outputs]:

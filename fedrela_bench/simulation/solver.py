@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from fedrela_bench.algorithms.base import Algorithm, Batch, LocalContext
 from fedrela_bench.config import TrainingConfig
 from fedrela_bench.simulation.batches import batch_bounds
+from fedrela_bench.simulation.descent import HeavyBall
+from fedrela_bench.simulation.devices import to_device
 from fedrela_bench.simulation.flat import FlatModel
 from fedrela_bench.simulation.precision import autocast
 
@@ -45,13 +47,7 @@ class LocalSolver:
         self.training = training
         self.batch_norm = model.has_batch_norm
         self.adjusts = algorithm.adjusts_gradient()
-        self.optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=training.lr,
-            momentum=training.momentum,
-            weight_decay=training.weight_decay,
-            fused=True,
-        )
+        self.descent = HeavyBall(model, training.momentum, training.weight_decay)
 
     def train(self, context: LocalContext) -> LocalResult:
         """Run the client's local epochs from the model's live values, in place.
@@ -59,17 +55,15 @@ class LocalSolver:
         Momentum starts empty. Shuffling and augmentation are keyed by (seed, purpose, round, client).
         """
         self._start(context)
-        loss_sum = torch.zeros((), device=self.model.params.device, dtype=torch.float64)
-        steps = seen = 0
+        losses: list[Tensor] = []
+        sizes: list[int] = []
         for batch in self._batches(context):
-            loss_sum += self._step(batch, context) * len(batch)
-            steps += 1
-            seen += len(batch)
-        return LocalResult(steps, loss_sum, seen)
+            losses.append(self._step(batch, context))
+            sizes.append(len(batch))
+        return LocalResult(len(sizes), _weighted_sum(losses, sizes), sum(sizes))
 
     def _start(self, context: LocalContext) -> None:
-        self.optimizer.state.clear()
-        self.optimizer.param_groups[0]["lr"] = context.lr
+        self.descent.start()
         self.model.net.train()
         if self.batch_norm and context.samples == 1 and self.training.short_batch == "join":
             _batch_norm_eval(self.model.net)
@@ -78,14 +72,14 @@ class LocalSolver:
     def _step(self, batch: Batch, context: LocalContext) -> Tensor:
         gradient = self.model.flat_gradient().zero_() if self.adjusts else None
         if gradient is None:
-            self.optimizer.zero_grad(set_to_none=True)
+            self.descent.drop_gradients()
         with autocast(self.training.amp, self.model.params.device):
             loss = self.algorithm.loss(self.model.net, batch, context)
         loss.backward()  # type: ignore[no-untyped-call]
         if gradient is not None:
             with torch.no_grad():
                 self.algorithm.adjust_gradient(gradient, self.model.params, context)
-        self.optimizer.step()
+        self.descent.step(context.lr)
         return loss.detach()
 
     def _batches(self, context: LocalContext) -> Iterator[Batch]:
@@ -93,8 +87,8 @@ class LocalSolver:
         device = context.images.device
         for _ in range(context.local_epochs):
             order = self._order(context, shuffle)
-            draws = torch.from_numpy(self.algorithm.draw(context, augment, len(order))).to(device)
-            rows = torch.from_numpy(order).to(device)
+            draws = to_device(torch.from_numpy(self.algorithm.draw(context, augment, len(order))), device)
+            rows = to_device(torch.from_numpy(order), device)
             bounds = batch_bounds(len(order), context.batch_size, self.training.short_batch, self.batch_norm)
             for group in _groups(bounds, _per_chunk(context.images)):
                 yield from self._cut(context, rows, draws, group)
@@ -112,6 +106,11 @@ class LocalSolver:
         for start, stop in bounds:
             span = slice(start - first, stop - first)
             yield Batch(_slice(inputs, span), labels[span], part[span])
+
+
+def _weighted_sum(losses: list[Tensor], sizes: list[int]) -> Tensor:
+    stacked = torch.stack(losses or [torch.zeros(())]).double()
+    return (stacked * to_device(torch.tensor(sizes or [0], dtype=torch.float64), stacked.device)).sum()
 
 
 def _slice(inputs: Any, span: slice) -> Any:
