@@ -1,6 +1,20 @@
 """Base algorithms, one file each, behind one contract."""
 
-from fedrela_bench.algorithms import fedavg, fedetf, fedetf_dotreg, fedprox
+from fedrela_bench.algorithms import (
+    climb,
+    fedavg,
+    feddyn,
+    fedetf,
+    fedetf_dotreg,
+    fednova,
+    fedprox,
+    mixup,
+    moon,
+    oversampling,
+    remix,
+    scaffold,
+    smote,
+)
 from fedrela_bench.algorithms.base import (
     Algorithm,
     Batch,
@@ -25,9 +39,18 @@ __all__ = [
     "Server",
     "build_algorithm",
     "check_algorithm",
+    "climb",
     "fedavg",
+    "feddyn",
     "fedetf",
     "fedetf_dotreg",
+    "fednova",
     "fedprox",
+    "mixup",
+    "moon",
+    "oversampling",
     "register",
+    "remix",
+    "scaffold",
+    "smote",
 ]

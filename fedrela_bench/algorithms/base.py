@@ -58,6 +58,8 @@ class ModelSize:
     private: int
     features: int
     classes: int
+    buffers: int = 0
+    """Of `shared`, the floats of running statistics: averaged, not trained."""
 
 
 @dataclass

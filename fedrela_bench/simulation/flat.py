@@ -70,7 +70,8 @@ class FlatModel:
         """Floats shared and private (parameters and buffers)."""
         shared = sum(piece.stop - piece.start for piece in self._pieces("shared"))
         private = sum(piece.stop - piece.start for piece in self._pieces("client"))
-        return ModelSize(shared, private, features, classes)
+        buffers = sum(piece.stop - piece.start for piece in self.buffer_pieces if piece.scope == "shared")
+        return ModelSize(shared, private, features, classes, buffers)
 
     def _pieces(self, scope: Scope) -> Iterator[Piece]:
         yield from (piece for piece in (*self.param_pieces, *self.buffer_pieces) if piece.scope == scope)

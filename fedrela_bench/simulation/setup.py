@@ -109,14 +109,16 @@ def build_network(config: TrialConfig, dataset: FederatedDataset) -> tuple[Algor
     """Algorithm and network on the meta device: no memory, nothing drawn.
 
     Raises:
-        ConfigError: unknown model or algorithm, wrong options, a model that does not suit the images, or a posterior
-            head that the algorithm does not have.
+        ConfigError: unknown model or algorithm, wrong options, a model that does not suit the images, a posterior head
+            that the algorithm does not have, or no shuffling where the algorithm draws an epoch's samples.
     """
     algorithm = build_algorithm(config.federation.algorithm, config.federation.options, dataset.num_classes)
     head = config.relabel.posterior_head
     if head not in algorithm.posterior_heads:
         name = f"relabel.posterior_head = {head!r} of {algorithm.name}"
         raise ConfigError(unknown_name("head", name, head, algorithm.posterior_heads))
+    if not config.training.shuffle and type(algorithm).epoch_rows is not Algorithm.epoch_rows:
+        raise ConfigError(f"{algorithm.name} draws the samples of an epoch; set training.shuffle = true")
     with torch.device("meta"):
         backbone = build_backbone(_model_name(config, dataset), dataset.input_shape, config.training.norm)
         return algorithm, Net(backbone, algorithm.make_head(backbone.feature_dim))
