@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedrela_bench.algorithms.base import Algorithm, Server
 from fedrela_bench.data.transforms import Pipeline
+from fedrela_bench.models import Outputs
 from fedrela_bench.simulation.flat import FlatModel
 from fedrela_bench.simulation.precision import autocast
 
@@ -42,14 +45,23 @@ class Evaluator:
 
         The algorithm's score has the name ``""``, its further ones theirs.
         """
-        algorithm.prepare_eval(model.net, "test")
-        size, end = self.batch_size(algorithm), len(self.images) if stop is None else stop
         parts: dict[str, list[Tensor]] = {}
         with torch.inference_mode(), autocast(self.amp, model.params.device):
-            for first in range(start, end, size):
-                images = self.images[first : min(first + size, end)]
-                outputs = model.net(self.pipeline.plain(images))
+            for outputs in self._outputs(model, algorithm, start, len(self.images) if stop is None else stop):
                 scores = {SCORED: algorithm.score(model.net, outputs, server)}
                 for name, logits in (scores | algorithm.extra_scores(model.net, outputs, server)).items():
                     parts.setdefault(name, []).append(logits.argmax(dim=1))
         return {name: torch.cat(predicted).cpu().numpy() for name, predicted in parts.items()}
+
+    def collect(self, model: FlatModel, algorithm: Algorithm) -> Outputs:
+        """Features (M, d) and logits (M, C) of all test images."""
+        with torch.inference_mode(), autocast(self.amp, model.params.device):
+            features, logits = zip(*self._outputs(model, algorithm, 0, len(self.images)), strict=True)
+            return Outputs(torch.cat(features), torch.cat(logits))
+
+    def _outputs(self, model: FlatModel, algorithm: Algorithm, start: int, stop: int) -> Iterator[Outputs]:
+        algorithm.prepare_eval(model.net, "test")
+        size = self.batch_size(algorithm)
+        for first in range(start, stop, size):
+            outputs: Outputs = model.net(self.pipeline.plain(self.images[first : min(first + size, stop)]))
+            yield outputs

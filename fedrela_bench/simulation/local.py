@@ -173,5 +173,7 @@ class LocalWork:
 
 def class_counts(labels: Tensor, num_classes: int) -> Tensor:
     """(C,) samples per class, counted on the labels' device without the host waiting for it."""
+    if labels.device.type == "cpu":
+        return torch.bincount(labels, minlength=num_classes)
     counts = torch.zeros(num_classes, dtype=torch.int64, device=labels.device)
     return counts.scatter_add_(0, labels, torch.ones_like(labels))

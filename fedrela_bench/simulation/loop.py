@@ -15,6 +15,8 @@ from fedrela_bench.simulation.devices import usable_device
 from fedrela_bench.simulation.evaluate import SCORED
 from fedrela_bench.simulation.firstpass import FirstPass, PosteriorStore
 from fedrela_bench.simulation.metrics import RoundResult, accuracies, confusion_matrix
+from fedrela_bench.simulation.personal import personal_metrics
+from fedrela_bench.simulation.precision import set_arithmetic
 from fedrela_bench.simulation.relabeling import RelabelLog, RelabelSchedule, relabel_client
 from fedrela_bench.simulation.setup import make_model, make_resident
 from fedrela_bench.simulation.snapshot import Snapshot
@@ -109,6 +111,7 @@ class Simulation:
         """
         self._require_between_rounds()
         self._in_round = True
+        set_arithmetic(self.config.training.tf32, self.model.params.device)
         started = time.perf_counter()
         index = self.completed_rounds
         self._repeat_for_resume(index)
@@ -188,10 +191,12 @@ class Simulation:
             return {}
         scored = self._confusions()
         for score, confusion in scored.items():
-            mark = f"@{score}" if score else ""
+            mark = f".{score}" if score else ""
             for part, matrix in confusion.items():
                 values = accuracies(matrix, self.data.groups)
                 metrics |= {f"{part}/{name}{mark}": value for name, value in values.items()}
+        if self.algorithm.scores_clients():
+            metrics |= personal_metrics(self._trainer)
         self._watch(metrics)
         return scored[SCORED]
 
@@ -200,6 +205,7 @@ class Simulation:
         return self._confusions()[SCORED]
 
     def _confusions(self) -> dict[str, dict[str, np.ndarray]]:
+        set_arithmetic(self.config.training.tf32, self.model.params.device)
         labels, classes = self.data.test_labels, self.dataset.num_classes
         return {
             score: {
@@ -211,7 +217,9 @@ class Simulation:
 
     def _finite(self, loss: float | None) -> bool:
         server = self.state.server
-        finite = torch.isfinite(server.params).all() & torch.isfinite(server.buffers).all()
+        finite = torch.isfinite(server.params).all()
+        if server.buffers.numel():
+            finite &= torch.isfinite(server.buffers).all()
         return bool(finite) and (loss is None or bool(np.isfinite(loss)))
 
     def _watch(self, metrics: dict[str, float]) -> None:

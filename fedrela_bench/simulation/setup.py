@@ -114,9 +114,9 @@ def build_network(config: TrialConfig, dataset: FederatedDataset) -> tuple[Algor
     """
     algorithm = build_algorithm(config.federation.algorithm, config.federation.options, dataset.num_classes)
     head = config.relabel.posterior_head
-    if head not in algorithm.posterior_heads:
+    if head not in ("auto", *algorithm.posterior_heads):
         name = f"relabel.posterior_head = {head!r} of {algorithm.name}"
-        raise ConfigError(unknown_name("head", name, head, algorithm.posterior_heads))
+        raise ConfigError(unknown_name("head", name, head, ("auto", *algorithm.posterior_heads)))
     if not config.training.shuffle and type(algorithm).epoch_rows is not Algorithm.epoch_rows:
         raise ConfigError(f"{algorithm.name} draws the samples of an epoch; set training.shuffle = true")
     with torch.device("meta"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,15 +83,22 @@ class LocalSolver:
         return loss.detach()
 
     def _batches(self, context: LocalContext) -> Iterator[Batch]:
-        shuffle, augment = context.generator("shuffle"), context.generator("augment")
+        shuffle = context.generator("shuffle")
+        augment = context.generator("augment") if self._draws(context) else None
         device = context.images.device
         for _ in range(context.local_epochs):
             order = self._order(context, shuffle)
-            draws = to_device(torch.from_numpy(self.algorithm.draw(context, augment, len(order))), device)
-            rows = to_device(torch.from_numpy(order), device)
+            drawn = np.empty((len(order), 0), np.int64) if augment is None else self._draw(context, augment, order)
+            draws, rows = to_device(torch.from_numpy(drawn), device), to_device(torch.from_numpy(order), device)
             bounds = batch_bounds(len(order), context.batch_size, self.training.short_batch, self.batch_norm)
             for group in _groups(bounds, _per_chunk(context.images)):
                 yield from self._cut(context, rows, draws, group)
+
+    def _draws(self, context: LocalContext) -> bool:
+        return context.pipeline.augment != "none" or type(self.algorithm).draw is not Algorithm.draw
+
+    def _draw(self, context: LocalContext, rng: np.random.Generator, order: np.ndarray) -> np.ndarray:
+        return self.algorithm.draw(context, rng, len(order))
 
     def _order(self, context: LocalContext, rng: np.random.Generator) -> np.ndarray:
         return self.algorithm.epoch_rows(context, rng) if self.training.shuffle else np.arange(context.samples)
@@ -99,26 +106,26 @@ class LocalSolver:
     def _cut(
         self, context: LocalContext, rows: Tensor, draws: Tensor, bounds: list[tuple[int, int]]
     ) -> Iterator[Batch]:
-        first, last = bounds[0][0], bounds[-1][1]
-        part = rows[first:last]
-        inputs = self.algorithm.inputs(context, context.images[part], draws[first:last])
-        labels = context.labels[part]
-        for start, stop in bounds:
-            span = slice(start - first, stop - first)
-            yield Batch(_slice(inputs, span), labels[span], part[span])
+        part = rows[bounds[0][0] : bounds[-1][1]]
+        inputs = self.algorithm.inputs(context, context.images[part], draws[bounds[0][0] : bounds[-1][1]])
+        sizes = [stop - start for start, stop in bounds]
+        views = inputs if isinstance(inputs, tuple) else (inputs,)
+        pieces: Iterable[Any] = zip(*(torch.split(view, sizes) for view in views), strict=True)
+        if not isinstance(inputs, tuple):
+            pieces = (piece for (piece,) in pieces)
+        return map(Batch, pieces, torch.split(context.labels[part], sizes), torch.split(part, sizes))
 
 
 def _weighted_sum(losses: list[Tensor], sizes: list[int]) -> Tensor:
-    stacked = torch.stack(losses or [torch.zeros(())]).double()
-    return (stacked * to_device(torch.tensor(sizes or [0], dtype=torch.float64), stacked.device)).sum()
-
-
-def _slice(inputs: Any, span: slice) -> Any:
-    return tuple(part[span] for part in inputs) if isinstance(inputs, tuple) else inputs[span]
+    if not losses or losses[0].device.type == "cpu":
+        total = sum(float(loss) * size for loss, size in zip(losses, sizes, strict=True))
+        return torch.tensor(total, dtype=torch.float64)
+    stacked = torch.stack(losses).double()
+    return torch.dot(stacked, to_device(torch.tensor(sizes, dtype=torch.float64), stacked.device))
 
 
 def _per_chunk(images: Tensor) -> int:
-    bytes_each = max(1, images[0].numel() * 4) if len(images) else 1
+    bytes_each = max(1, images.stride(0) * 4)
     return max(1, CHUNK_BYTES // bytes_each)
 
 

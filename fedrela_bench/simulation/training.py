@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -52,10 +52,8 @@ class RoundTrainer(LocalWork):
             return None
         total = int(server.client_sizes[list(participants)].sum())
         self._probe(index, participants, total)
-        sums = Sums.empty(self.algorithm, server, self.state.counters)
         blocks = fixed_blocks(participants, server.client_sizes)
-        for part in self.hands.train(blocks, index, total):
-            sums.add(part)
+        sums = _added(self.hands.train(blocks, index, total))
         self._aggregate(sums, participants)
         return float(sums.loss) / sums.seen
 
@@ -75,3 +73,10 @@ class RoundTrainer(LocalWork):
             params = self.algorithm.server_step(sums.uploads, server, participants)
             self.model.keep_unshared(params, sums.buffers, server.params, server.buffers)
         server.params, server.buffers, self.state.counters = params, sums.buffers, sums.counters
+
+
+def _added(parts: Iterator[Sums]) -> Sums:
+    total = next(parts)
+    for part in parts:
+        total.add(part)
+    return total
