@@ -13,6 +13,7 @@ import typer
 from fedrela_bench.cli import common
 from fedrela_bench.cli.bases import Layers, common_ground, overrides_with, request_faults, study_notes
 from fedrela_bench.cli.command import OverrideCommand, overrides_of
+from fedrela_bench.cli.forecast import forecast
 from fedrela_bench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ def _plan(request: TuneRequest, as_json: bool) -> int:
 
     preflight(request)
     plan = plan_of(request)
+    timed = forecast(request, plan.pop("tails"))
+    plan |= {"hours": None, "slots": None} if timed is None else {"hours": round(timed.hours, 4), "slots": timed.slots}
     if as_json:
         print(json.dumps(plan))
         return 0
@@ -132,6 +135,7 @@ def _plan(request: TuneRequest, as_json: bool) -> int:
         f"baselines: {plan['baselines']} full runs ({', '.join(plan['algorithms'])} x seeds {plan['seeds']})",
         f"trials: {plan['trials']} configurations x {len(plan['seeds'])} seeds = {plan['cells']} runs forked from them",
         f"cost: {plan['full_runs']:.1f} full runs, {plan['full_runs_without_forks']} without the common trunks",
+        timed.text() if timed else "time: unknown, torch sees no GPU on this machine to time a trial on",
         "nothing was started (--dry-run)",
     )
     return 0
@@ -139,11 +143,11 @@ def _plan(request: TuneRequest, as_json: bool) -> int:
 
 def plan_of(request: TuneRequest) -> dict[str, Any]:
     """What a study computes at most, in full runs; trials are taken as spread evenly over the fork rounds."""
-    tails = []
-    for base in request.bases.values():
+    tails = {}
+    for name, base in request.bases.items():
         rounds = base.federation.rounds
         forks = request.space.fork_rounds(base) or [rounds]
-        tails.append(sum((rounds - fork) / rounds for fork in forks) / len(forks))
+        tails[name] = sum((rounds - fork) / rounds for fork in forks) / len(forks)
     seeds = list(request.all_seeds)
     cells, baselines = request.target * len(seeds), len(request.bases) * len(seeds)
     return {
@@ -155,8 +159,9 @@ def plan_of(request: TuneRequest) -> dict[str, Any]:
         "space_points": request.space.size(),
         "baselines": baselines,
         "cells": cells,
-        "full_runs": round(baselines + cells * sum(tails) / len(tails), 2),
+        "full_runs": round(baselines + cells * sum(tails.values()) / len(tails), 2),
         "full_runs_without_forks": baselines + cells,
+        "tails": tails,
     }
 
 
