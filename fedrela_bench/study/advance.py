@@ -41,6 +41,7 @@ def advance(run: Run, entry: Entry, runtime: Runtime, first: int, until: int, ke
             _save_rolling(run, entry, runtime, first)
             raise Stopped("stopped on request; the same command continues")
         result = next(rounds, None)
+        entry.require_lease()
         if result is None:
             break
         if result.flow is not None:

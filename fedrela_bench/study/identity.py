@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedrela_bench import __version__
+from fedrela_bench import __version__, leases
 from fedrela_bench.config import Json, TrialConfig, canonical_json
 from fedrela_bench.errors import ConfigError, StoreError
 from fedrela_bench.study.curve import ROUND_RULE
@@ -27,23 +27,17 @@ PACKAGES = ("torch", "ray", "optuna", "mlflow", "numpy")
 
 @contextmanager
 def study_lock(out: Path) -> Iterator[None]:
-    """The only right to drive a study; a dead driver's lock is free.
+    """The only right to drive a study; a dead driver's right is free.
 
     Raises:
-        StoreError: another live process drives it.
+        StoreError: another living process drives it; the message says which.
     """
-    from filelock import FileLock, Timeout
-
-    out.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise StoreError(f"another process runs the study in {out}; wait for it or choose another --out") from None
-    try:
+    with leases.hold(out / LOCK, until=lambda: True) as held:
+        if not held:
+            owner = leases.holder(out / LOCK)
+            who = owner.text() if owner is not None else "another process"
+            raise StoreError(f"{who} runs the study in {out}; wait for it or choose another --out")
         yield
-    finally:
-        lock.release()
 
 
 def identity(plan: Plan) -> Json:

@@ -12,14 +12,15 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 
+from fedrela_bench import leases
 from fedrela_bench.config import Json
 from fedrela_bench.errors import StoreError
 from fedrela_bench.study.files import file_digest, read_sealed, write_atomic, write_sealed
@@ -28,6 +29,7 @@ from fedrela_bench.tracking.journal import Journal
 Kind = Literal["trunk", "cell"]
 FOLDERS: dict[Kind, str] = {"trunk": "trunks", "cell": "cells"}
 SNAPSHOT_SUFFIX = ".pt"
+LEASE = "lease"
 
 
 @dataclass(frozen=True)
@@ -95,18 +97,24 @@ class Entry:
     def discard(self) -> None:
         """Forget what was computed, snapshots included."""
         for path in self.folder.glob("*"):
-            if path.name != "lease":
+            if not path.name.startswith(LEASE):
                 path.unlink()
 
-    @contextmanager
-    def lease(self) -> Iterator[None]:
-        """Hold the only right to write in this folder; waits for another live process to finish first."""
-        from filelock import FileLock
+    def lease(self, until: Callable[[], bool] = lambda: False) -> AbstractContextManager[bool]:
+        """Hold the only right to write in this folder; waits for another living process to finish first.
 
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / "lease", is_singleton=True)
-        with lock:
-            yield
+        Args:
+            until: ends the wait; the context then yields False.
+        """
+        return leases.hold(self.folder / LEASE, until)
+
+    def require_lease(self) -> None:
+        """Raise RunError when another process took the lease over."""
+        leases.require(self.folder / LEASE)
+
+    def holder(self) -> leases.Owner | None:
+        """The living process that writes here, if there is one."""
+        return leases.holder(self.folder / LEASE)
 
 
 @dataclass

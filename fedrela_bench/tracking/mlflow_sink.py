@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedrela_bench import leases
 from fedrela_bench.errors import StoreError
 from fedrela_bench.tracking.backend import Backend
 from fedrela_bench.tracking.journal import Journal
@@ -277,14 +278,11 @@ def sync(study_dir: Path, uri: str | None = None) -> dict[str, int]:
         ConfigError: not a study folder, or a file store.
         StoreError: MLflow cannot be written, or the study is running.
     """
-    from filelock import FileLock, Timeout
-
     target = check_uri(uri if uri is not None else tracking_uri(study_dir))
-    try:
-        with FileLock(study_dir / ".lock", timeout=0):
-            sink = Sink(study_dir, target)
-            if not sink.close("FINISHED"):
-                raise StoreError(f"MLflow at {target} cannot be written ({sink.down}); start the server and repeat")
-    except Timeout:
-        raise StoreError(f"the study in {study_dir} is running and logs by itself; wait for its end") from None
+    with leases.hold(study_dir / ".lock", until=lambda: True) as held:
+        if not held:
+            raise StoreError(f"the study in {study_dir} is running and logs by itself; wait for its end")
+        sink = Sink(study_dir, target)
+        if not sink.close("FINISHED"):
+            raise StoreError(f"MLflow at {target} cannot be written ({sink.down}); start the server and repeat")
     return {"runs": len(Manifest(study_dir).read()[0]), "points": sink.points}
