@@ -16,6 +16,7 @@ from fedrela_bench.cli.command import OverrideCommand, overrides_of
 from fedrela_bench.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fedrela_bench.study.forecast import Forecast
     from fedrela_bench.study.request import TuneRequest
 
 Opt = typer.Option
@@ -119,10 +120,11 @@ def _search(request: TuneRequest, as_json: bool) -> int:
 
 
 def _plan(request: TuneRequest, as_json: bool) -> int:
-    from fedrela_bench.study.runner import preflight
+    from fedrela_bench.study.forecast import forecast
+    from fedrela_bench.study.preflight import CONCURRENT, preflight
 
-    preflight(request)
-    plan = plan_of(request)
+    checked = preflight(request)
+    plan = plan_of(request, forecast(checked.plan, request.max_concurrent or CONCURRENT))
     if as_json:
         print(json.dumps(plan))
         return 0
@@ -131,32 +133,32 @@ def _plan(request: TuneRequest, as_json: bool) -> int:
         *(f"  {line}" for line in request.space.describe()),
         f"baselines: {plan['baselines']} full runs ({', '.join(plan['algorithms'])} x seeds {plan['seeds']})",
         f"trials: {plan['trials']} configurations x {len(plan['seeds'])} seeds = {plan['cells']} runs forked from them",
-        f"cost: {plan['full_runs']:.1f} full runs, {plan['full_runs_without_forks']} without the common trunks",
+        f"cost: {plan['full_runs']:.1f} full runs, {plan['full_runs_trunks_only']:.1f} if only baselines were shared, "
+        f"{plan['full_runs_without_forks']:.0f} if nothing was",
+        f"disk: at most {plan['disk_bytes'] / 2**20:.0f} MiB",
         "nothing was started (--dry-run)",
     )
     return 0
 
 
-def plan_of(request: TuneRequest) -> dict[str, Any]:
-    """What a study computes at most, in full runs; trials are taken as spread evenly over the fork rounds."""
-    tails = []
-    for base in request.bases.values():
-        rounds = base.federation.rounds
-        forks = request.space.fork_rounds(base) or [rounds]
-        tails.append(sum((rounds - fork) / rounds for fork in forks) / len(forks))
+def plan_of(request: TuneRequest, costs: Forecast) -> dict[str, Any]:
+    """What a study computes and writes at most."""
     seeds = list(request.all_seeds)
-    cells, baselines = request.target * len(seeds), len(request.bases) * len(seeds)
+    trials = min(request.target, request.space.size() or request.target)
+    cells, baselines = trials * len(seeds), len(request.bases) * len(seeds)
     return {
         "out": str(request.out),
         "dataset": request.dataset,
         "algorithms": list(request.bases),
         "seeds": seeds,
-        "trials": request.target,
+        "trials": trials,
         "space_points": request.space.size(),
         "baselines": baselines,
         "cells": cells,
-        "full_runs": round(baselines + cells * sum(tails) / len(tails), 2),
-        "full_runs_without_forks": baselines + cells,
+        "full_runs": round(costs.full_runs, 2),
+        "full_runs_trunks_only": round(costs.trunks_only, 2),
+        "full_runs_without_forks": costs.unshared,
+        "disk_bytes": costs.disk,
     }
 
 

@@ -1,25 +1,143 @@
-"""What a study will write, before it starts."""
+"""What a study will cost and write, before it starts."""
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedrela_bench.config import TrialConfig
+from fedrela_bench.rng import generator
 from fedrela_bench.study.plan import Plan
+from fedrela_bench.study.space import ALGORITHM
 
 FLOOR = 50 * 2**20
-"""Journals, results, MLflow's database and Ray's logs of a small study."""
+"""MLflow's database and Ray's logs of a small study."""
+LINE_BYTES = 900
+"""Of a journal line besides its counts per class."""
+CELL_BYTES = 64 * 2**10
+"""Result, configuration and relabel records of one run."""
+DRAWS = 200
+"""Draws in a row that give no new point before a space counts as exhausted."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Upper bounds, for trials drawn evenly from the space."""
+
+    full_runs: float
+    """Rounds to compute, divided by the rounds of one run."""
+    trunks_only: float
+    """The same if only baselines were shared, not the rounds between the fork and a first differing refresh."""
+    unshared: float
+    """The same if every run started at round 1."""
+    disk: int
+    """Bytes."""
+
+
+def forecast(plan: Plan, concurrent: int) -> Forecast:
+    """What the whole study takes, counted on points drawn from its space as random search would."""
+    rounds = max(base.federation.rounds for base in plan.bases.values())
+    trunks = plan.trunks()
+    shared = {trunk.entry.key: trunk.config.federation.rounds for trunk in trunks}
+    cells: dict[str, int] = {}
+    runs = len(trunks)
+    for config, digest in _configs(plan):
+        entry = plan.runtime.entry(config, digest)
+        if entry.key in shared or entry.key in cells:
+            continue
+        runs += 1
+        cells[entry.key] = config.federation.rounds - config.relabel_round if entry.kind == "cell" else rounds
+        for part in plan.runtime.lineage(config, digest):
+            shared[part.entry.key] = max(shared.get(part.entry.key, 0), part.last - part.first + 1)
+    total = sum(shared.values())
+    alone = sum(cells.values()) + sum(trunk.config.federation.rounds for trunk in trunks)
+    return Forecast(total / rounds, alone / rounds, float(runs), disk_bytes(plan, concurrent))
+
+
+def _configs(plan: Plan) -> Iterable[tuple[TrialConfig, str]]:
+    """Configurations of the target number of distinct points, the paper's default first, for every seed."""
+    rng, space = generator(plan.request.search_seed, "forecast"), plan.request.space
+    points = [space.point(params) for params in space.defaults()]
+    seen: set[str] = set()
+    fruitless = 0
+    while len(seen) < plan.request.target and fruitless < DRAWS:
+        point = points.pop(0) if points else space.sample(rng)
+        full = {**space.sample(rng), **point}
+        key = plan.key(full)
+        fruitless = fruitless + 1 if key in seen else 0
+        if key in seen:
+            continue
+        seen.add(key)
+        for seed in plan.seeds:
+            yield plan.config(full, seed), plan.digests[full[ALGORITHM], seed]
 
 
 def disk_bytes(plan: Plan, concurrent: int) -> int:
-    """Bytes the study still adds: missing snapshots of its baselines, rolling states, and small files.
+    """Bytes the study still adds: missing snapshots of its baselines, rolling states, journals and results.
 
-    Counts the model and the server; what an algorithm keeps per client comes on top when it has trained.
+    A snapshot holds the model, the server's state, and whatever the algorithm keeps for every client.
     """
-    total = FLOOR
-    for algorithm in plan.bases:
-        trunks = [trunk for trunk in plan.trunks() if trunk.algorithm == algorithm]
-        missing = [sum(not trunk.entry.snapshot(fork).exists() for fork in trunk.fork_rounds) for trunk in trunks]
-        if any(missing):
-            config = trunks[0].config
-            dataset = plan.runtime.engine.dataset(config, plan.request.data_dir, plan.request.cache_dir)
-            run = plan.runtime.engine.simulation(config, dataset, "cpu")
-            total += (sum(missing) + 2 * concurrent) * int(run.snapshot().nbytes)
-    return total
+    sizes = snapshot_bytes(plan)
+    total = 0
+    for trunk in plan.trunks():
+        missing = sum(not trunk.entry.snapshot(fork).exists() for fork in trunk.fork_rounds)
+        total += missing * sizes[trunk.algorithm]
+    return total + _running_bytes(plan, concurrent, max(sizes.values()))
+
+
+def snapshot_bytes(plan: Plan) -> dict[str, int]:
+    """Size of one snapshot of every base algorithm."""
+    sizes, request = {}, plan.request
+    for algorithm, base in plan.bases.items():
+        config = base.replace({"seed": plan.seeds[0]})
+        dataset = request.engine.dataset(config, request.data_dir, request.cache_dir)
+        sizes[algorithm] = request.engine.snapshot_bytes(config, dataset)
+    return sizes
+
+
+def branch_bytes(plan: Plan) -> int:
+    """States that runs relabelling once keep for periodic ones until the study is finished, at most."""
+    periods = [period for period in plan.runtime.periods or () if period]
+    return _missing_trials(plan) * len(plan.seeds) * len(periods) * max(snapshot_bytes(plan).values())
+
+
+def _running_bytes(plan: Plan, concurrent: int, snapshot: int) -> int:
+    """Rolling states (old and new side by side while one is written) and small files of what is not there yet."""
+    missing = _missing_trials(plan) * len(plan.seeds)
+    unfinished = sum(not (trunk.entry.folder / "result.json").exists() for trunk in plan.trunks())
+    if not missing and not unfinished:
+        return 0
+    rounds = max(base.federation.rounds for base in plan.bases.values())
+    journals = (missing + unfinished) * (rounds * LINE_BYTES + CELL_BYTES)
+    # MLflow keeps a second copy of journals and arrays.
+    return FLOOR + 2 * journals + 2 * min(concurrent, missing + unfinished) * snapshot
+
+
+def _missing_trials(plan: Plan) -> int:
+    """Trials to come; none when the recorded study is finished and was as large."""
+    try:
+        known = json.loads((plan.request.out / "study.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return plan.request.target
+    done = known.get("trials", 0) if known.get("status") == "finished" else 0
+    return max(0, plan.request.target - done)
+
+
+def free_bytes(folder: Path) -> int:
+    """Free space where a folder is or will be."""
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(place).free
+
+
+def space_faults(folder: Path, needed: int) -> list[str]:
+    """Why the disk cannot hold what a study will keep there, with both figures; nothing is written."""
+    free = free_bytes(folder)
+    if free >= needed:
+        return []
+    return [
+        f"{folder} has {free / 2**20:.0f} MiB free and the study needs about {needed / 2**20:.0f} MiB for snapshots "
+        "and results; free space (`fedrela-bench gc`), choose another --out, or search fewer values of relabel.start"
+    ]

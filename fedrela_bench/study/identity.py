@@ -17,6 +17,7 @@ from fedrela_bench.errors import ConfigError, StoreError
 from fedrela_bench.study.curve import ROUND_RULE
 from fedrela_bench.study.files import write_atomic
 from fedrela_bench.study.plan import Plan
+from fedrela_bench.study.store import name_study
 from fedrela_bench.tracking.payload import flatten
 
 LOCK = ".lock"
@@ -83,6 +84,7 @@ def register(plan: Plan) -> Json:
     made = {"study": current.get("study") or uuid.uuid4().hex[:12], "created": current.get("created") or time.time()}
     values = {**made, **_facts(plan, str(made["study"])), "identity": new}
     _write(path, values)
+    name_study(plan.request.store_dir, str(made["study"]), plan.request.out)
     return values
 
 

@@ -122,6 +122,8 @@ def _headline(result: StudyResult) -> str:
     if not counts.get("full_runs"):
         return f"Study on {result.dataset} {result.status}: {done}, {result.seconds:.1f} s"
     cost = f"{counts.get('full_runs', 0):.2f} full runs instead of {counts.get('full_runs_unshared', 0):.0f}"
+    if counts.get("full_runs", 0) < counts.get("full_runs_trunks_only", 0) - 0.005:
+        cost += f" ({counts['full_runs_trunks_only']:.2f} if only baselines were shared)"
     how = f"{counts.get('cells_computed', 0):.0f} cells computed, {counts.get('cells_reused', 0):.0f} reused"
     return f"Study on {result.dataset} {result.status}: {done}, {how}, {cost}, {result.seconds:.1f} s"
 
@@ -187,6 +189,15 @@ def _remarks(result: StudyResult) -> list[str]:
 def counts_of(plan: Plan, result: StudyResult, computed: Mapping[str, int]) -> Json:
     """What was computed and what it cost, in rounds of one full run."""
     rounds = max(base.federation.rounds for base in plan.bases.values())
-    spent = sum(row.outcome.rounds for row in (*result.baselines, *result.trials))
-    runs = len(plan.seeds) * (len(result.baselines) + sum(bool(row.outcome.keys) for row in result.trials))
-    return {**computed, "full_runs": spent / rounds, "full_runs_unshared": float(runs)}
+    shared = {trunk.entry.key: 0 for trunk in plan.trunks()}
+    shared |= dict.fromkeys((key for row in result.baselines for key in row.outcome.keys), rounds)
+    alone = dict(shared)
+    for row in result.trials:
+        for seed in plan.seeds if row.outcome.keys else ():
+            lineage = plan.lineage(row.point, seed)
+            for part in lineage:
+                shared[part.entry.key] = max(shared.get(part.entry.key, 0), part.last - part.first + 1)
+            alone.setdefault(lineage[-1].entry.key, rounds - lineage[0].last if lineage[1:] else rounds)
+    runs = sum(count > 0 for count in alone.values())
+    costs = {"full_runs": sum(shared.values()) / rounds, "full_runs_trunks_only": sum(alone.values()) / rounds}
+    return {**computed, **costs, "full_runs_unshared": float(runs)}

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from fedrela_bench.config import Json, TrialConfig, digest
-from fedrela_bench.study.engine import Runtime
+from fedrela_bench.study.engine import Runtime, Segment
 from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.space import ALGORITHM
 from fedrela_bench.study.store import Entry
@@ -105,6 +105,10 @@ class Plan:
     def entry(self, point: Mapping[str, Any], seed: int) -> Entry:
         """A point's place in the store for one seed."""
         return self.runtime.entry(self.config(point, seed), self.digests[point[ALGORITHM], seed])
+
+    def lineage(self, point: Mapping[str, Any], seed: int) -> list[Segment]:
+        """Where a point's rounds are for one seed."""
+        return self.runtime.lineage(self.config(point, seed), self.digests[point[ALGORITHM], seed])
 
     def key(self, point: Mapping[str, Any]) -> str:
         """Equal for points that compute the same cells."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from fedrela_bench.config import TrialConfig, canonical_json
 from fedrela_bench.errors import BenchError, ConfigError, DataError
 from fedrela_bench.study.cluster import address_of, concurrency, knock, local_capacity, pick_device
 from fedrela_bench.study.engine import Runtime
+from fedrela_bench.study.forecast import branch_bytes, disk_bytes, free_bytes, space_faults
 from fedrela_bench.study.identity import check_identity
 from fedrela_bench.study.paths import path_faults
 from fedrela_bench.study.plan import Plan
@@ -19,6 +20,10 @@ from fedrela_bench.study.request import MOST, TuneRequest, seed_faults
 from fedrela_bench.study.store import Store
 
 STOP_FILE = ".stop"
+SPARE = 0.5
+"""Share of the space beyond the study's needs that may be used to compute less."""
+CONCURRENT = 8
+"""Trials at a time that the disk forecast reckons with where --max-concurrent does not say."""
 T = TypeVar("T")
 
 
@@ -83,7 +88,20 @@ def preflight(request: TuneRequest) -> Checked:
     plan = make_plan(request, request.selecting(), device or "cpu", faults)
     faults.refuse()
     check_identity(plan)
+    plan = fitting(plan)
+    faults.add(space_faults(request.store_dir, disk_bytes(plan, request.max_concurrent or CONCURRENT)))
+    faults.refuse()
     return Checked(plan, gpus)
+
+
+def fitting(plan: Plan) -> Plan:
+    """The plan without states for periodic runs to branch off, where the disk has no room to spare for them."""
+    if plan.runtime.periods is None:
+        return plan
+    needed = disk_bytes(plan, plan.request.max_concurrent or CONCURRENT)
+    if branch_bytes(plan) <= SPARE * (free_bytes(plan.request.store_dir) - needed):
+        return plan
+    return replace(plan, runtime=replace(plan.runtime, periods=None))
 
 
 def make_plan(
@@ -109,6 +127,8 @@ def make_plan(
         device_class=_device_class(device),
         threads=request.cpus_per_trial,
         rolling_seconds=request.rolling_seconds,
+        rolling_rounds=request.rolling_rounds,
+        periods=request.space.periods(),
         stop_file=request.out.resolve() / STOP_FILE,
     )
     known: dict[str, str] = {}

@@ -48,6 +48,9 @@ class TuneRequest:
     command: str | None = None
     """Continues the study; printed when it is interrupted."""
     rolling_seconds: float = 60.0
+    """A killed run repeats at most the rounds of so many seconds ..."""
+    rolling_rounds: int | None = None
+    """... and at most so many rounds."""
     engine: Engine = field(default_factory=SimulationEngine)
 
     @property

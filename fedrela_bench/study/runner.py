@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import time
 
 from fedrela_bench.study.cluster import concurrency, drop_temp, prove_shared, ray_session
-from fedrela_bench.study.forecast import disk_bytes
 from fedrela_bench.study.identity import register, study_lock, update
 from fedrela_bench.study.interrupt import Interrupts
 from fedrela_bench.study.ledger import Ledger, Proposal, open_study
@@ -18,7 +16,6 @@ from fedrela_bench.study.preflight import STOP_FILE, Checked, make_plan, preflig
 from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.results import StudyResult, collect, pareto_front
 from fedrela_bench.study.stages import Session, drop_tune_folder
-from fedrela_bench.study.store import check_space
 from fedrela_bench.tracking.manifest import Manifest
 from fedrela_bench.tracking.mlflow_sink import Sink, is_complete
 from fedrela_bench.tracking.progress import Progress
@@ -63,7 +60,6 @@ def _drive(plan: Plan, gpus: float, progress: Progress, began: float) -> StudyRe
         sink = Sink(request.out, request.uri, lambda text: _warn(text, warnings, progress))
         try:
             if todo or first:
-                check_space(request.store_dir, disk_bytes(plan, request.max_concurrent or os.cpu_count() or 1))
                 update(request.out, status="running")
                 sink.start()
                 _compute(session, todo, first, gpus)
@@ -134,13 +130,25 @@ def _conclude(
             f"the space holds only {len(ledger.finished)} different configurations; all are computed"
         )
     computed = {"trunks_computed": session.trunks_computed, "cells_computed": session.cells_computed}
+    computed["rounds_computed"] = session.rounds_computed
     result.counts = counts_of(plan, result, {**computed, "cells_reused": ledger.reused * len(plan.seeds)})
     result.best = write_best(plan, result)
     write_tables(result)
+    if result.status == "finished":
+        _drop_branch_states(plan, result)
     if sink is not None:
         _track(sink, result, warnings)
     result.seconds = time.monotonic() - began
     return result
+
+
+def _drop_branch_states(plan: Plan, result: StudyResult) -> None:
+    """What only helped to compute less is no use to a finished study; its baselines' snapshots serve larger ones."""
+    for row in result.trials:
+        for seed in plan.seeds:
+            for part in plan.lineage(row.point, seed)[1:]:
+                if part.entry.snapshot_rounds():
+                    part.entry.drop_snapshots()
 
 
 def _leave(session: Session, warnings: list[str], began: float) -> None:

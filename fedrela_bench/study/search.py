@@ -13,7 +13,7 @@ from fedrela_bench.study.ledger import Ledger, Proposal
 from fedrela_bench.study.plan import Outcome
 
 Started = Callable[[Proposal], None]
-Settled = Callable[[Proposal, Outcome], None]
+Settled = Callable[[Proposal, Outcome, int], None]
 
 
 class SafeOptunaSearch(OptunaSearch):  # type: ignore[misc]
@@ -28,7 +28,7 @@ class SafeOptunaSearch(OptunaSearch):  # type: ignore[misc]
         stopping: whether to propose nothing more.
         first: a point asked before Ray was started.
         started: called for every point that becomes a trial.
-        settled: called for every trial that finished or failed.
+        settled: called for every trial that finished or failed, with the rounds that its process computed.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SafeOptunaSearch(OptunaSearch):  # type: ignore[misc]
         proposal = self._ledger.in_flight[key]
         outcome = self._ledger.finish(key, message or ("the trial's process died" if error else None))
         if self._settled is not None:
-            self._settled(proposal, outcome)
+            self._settled(proposal, outcome, int((result or {}).get("rounds", 0)))
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing, see `save`; Tune pickles its searcher at the start."""

@@ -139,6 +139,12 @@ class Space:
                 return parameter.grid() or ()
         return (base.relabel.start,)
 
+    def periods(self) -> tuple[int, ...] | None:
+        """The periods that trials may have, or None when all have the same one."""
+        grids = [parameter.grid() for parameter in self.parameters if parameter.name == "relabel.period"]
+        values = grids[0] if grids else None
+        return tuple(sorted({int(value) for value in values})) if values is not None and len(values) > 1 else None
+
     def defaults(self) -> list[Json]:
         """The paper's setting for each algorithm, without the fields that this space cannot express."""
         known = {p.name: PAPER_DEFAULT[p.name] for p in self.parameters if p.name in PAPER_DEFAULT}

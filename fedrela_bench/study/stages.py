@@ -39,6 +39,7 @@ class Session:
         self.interrupts = interrupts
         self.trunks_computed = 0
         self.cells_computed = 0
+        self.rounds_computed = 0
 
     # bookkeeping -----------------------------------------------------------------------------------------------------
 
@@ -71,7 +72,7 @@ class Session:
             config, entry = self.plan.config(point, seed), self.plan.entry(point, seed)
             if entry.kind != "cell":
                 continue
-            trunk = self.plan.runtime.trunk(config, self.plan.digests[point[ALGORITHM], seed])
+            trunk, *branches, own = self.plan.lineage(point, seed)
             record = Record(
                 kind="cell",
                 key=entry.key,
@@ -81,9 +82,11 @@ class Session:
                 config=config.model_dump(mode="json"),
                 name=f"{number:03d} {label(point)} seed {seed}",
                 created=time.time(),
-                trunk_key=trunk.key,
-                trunk_folder=self.manifest.relative(trunk.folder),
+                trunk_key=trunk.entry.key,
+                trunk_folder=self.manifest.relative(trunk.entry.folder),
                 fork_round=config.relabel_round,
+                branch_folder=self.manifest.relative(branches[0].entry.folder) if branches else "",
+                branch_round=own.first - 1,
                 trial=number,
                 tags=self._tags(point[ALGORITHM], seed, key),
             )
@@ -92,14 +95,14 @@ class Session:
     def started(self, proposal: Proposal) -> None:
         """A trial begins."""
         self.list_cells(proposal.point, proposal.key, proposal.number)
-        configs = [self.plan.config(proposal.point, seed) for seed in self.plan.seeds]
-        rounds = sum(max(0, config.federation.rounds - config.relabel_round) for config in configs)
+        own = [self.plan.lineage(proposal.point, seed)[-1] for seed in self.plan.seeds]
+        rounds = sum(segment.last - segment.first + 1 for segment in own)
         journals = [self.plan.entry(proposal.point, seed).journal.path for seed in self.plan.seeds]
         self.progress.begin(proposal.key, Item(f"trial {proposal.number} {label(proposal.point)}", journals, rounds))
 
-    def settled(self, proposal: Proposal, outcome: Outcome) -> None:
+    def settled(self, proposal: Proposal, outcome: Outcome, rounds: int) -> None:
         """A trial ended with or without a result."""
-        self._spend(outcome.rounds)
+        self._spend(rounds)
         self.cells_computed += len(outcome.keys)
         if outcome.status == "failed":
             for seed in self.plan.seeds:
@@ -111,6 +114,7 @@ class Session:
         self.progress.end(proposal.key, name, outcome.status, values, outcome.error)
 
     def _spend(self, rounds: int) -> None:
+        self.rounds_computed += rounds
         longest = max(base.federation.rounds for base in self.plan.bases.values())
         self.progress.totals.full_runs += rounds / longest
 
@@ -157,7 +161,7 @@ class Session:
             self.progress.end(trunk.entry.key, name, "failed", {}, error)
             return [Failure(name, error, answer.get("kind", ""))]
         self.trunks_computed += 1
-        self._spend(result["computed_rounds"])
+        self._spend(answer.get("rounds", 0))
         final = {
             metric: result["final"][metric] for metric in self.plan.request.objectives if metric in result["final"]
         }

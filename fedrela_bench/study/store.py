@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ Kind = Literal["trunk", "cell"]
 FOLDERS: dict[Kind, str] = {"trunk": "trunks", "cell": "cells"}
 SNAPSHOT_SUFFIX = ".pt"
 LEASE = "lease"
+STUDIES = "studies"
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,12 @@ class Entry:
     def config(self) -> Json | None:
         """What `begin` wrote."""
         return read_sealed(self.folder / "config.json")
+
+    def drop_snapshots(self) -> None:
+        """Delete the kept snapshots, unless a living process may still add to them."""
+        with self.lease(until=lambda: True) as held:
+            for round_ in self.snapshot_rounds() if held else ():
+                remove_snapshot(self.snapshot(round_))
 
     def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Write arrays as one compressed npz file."""
@@ -141,29 +147,21 @@ class Store:
             return None
 
 
+def name_study(store: Path, study: str, folder: Path) -> None:
+    """Note in the store that a study uses it, so that `gc` knows whose runs are there."""
+    write_sealed(store / STUDIES / f"{study}.json", {"folder": str(folder.absolute())})
+
+
+def studies_of(store: Path) -> dict[str, Path]:
+    """Folder, as it was when the study last ran, of every study that uses a store, by the study's id."""
+    notes = {path.stem: read_sealed(path) for path in sorted((store / STUDIES).glob("*.json"))}
+    return {name: Path(values["folder"]) for name, values in notes.items() if values is not None}
+
+
 def remove_snapshot(path: Path) -> None:
     """Delete a snapshot and the digest beside it."""
     for name in (path, *path.parent.glob(f"{path.name}.*")):
         name.unlink(missing_ok=True)
-
-
-def check_space(folder: Path, needed: int) -> None:
-    """Refuse to start when the disk cannot hold what the study will keep.
-
-    Args:
-        folder: where the study writes.
-        needed: forecast in bytes.
-
-    Raises:
-        StoreError: with both figures.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise StoreError(
-            f"{folder} has {free / 2**20:.0f} MiB free and the study needs about {needed / 2**20:.0f} MiB for "
-            "snapshots and results; free space, choose another --out, or search fewer values of relabel.start"
-        )
 
 
 def owner() -> Json:

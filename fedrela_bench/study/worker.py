@@ -74,12 +74,14 @@ def dataset_of(plan: Plan, config: TrialConfig, algorithm: str) -> Any:
 
 def _guarded(plan: Plan, key: str, gpu_share: float, work: Callable[[], Json]) -> Json:
     """Run in a prepared process; a failure becomes text, so that the process can be used again."""
+    meter = plan.runtime.meter
+    meter.rounds = 0
     try:
         plan.runtime.engine.prepare(plan.runtime.threads, gpu_share)
-        return {"status": "finished", "error": None, **work()}
+        return {"status": "finished", "error": None, **work(), "rounds": meter.rounds}
     except Stopped:
-        return {"status": "stopped", "error": None}
+        return {"status": "stopped", "error": None, "rounds": meter.rounds}
     except Exception as error:
-        return describe(error, plan.folder, key)
+        return {**describe(error, plan.folder, key), "rounds": meter.rounds}
     finally:
         plan.runtime.engine.release()

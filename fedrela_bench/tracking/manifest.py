@@ -28,6 +28,10 @@ class Record:
     trunk_key: str = ""
     trunk_folder: str = ""
     fork_round: int = 0
+    branch_folder: str = ""
+    """Of the run that relabels once and shares the rounds after the fork, where a periodic run branches off one."""
+    branch_round: int = 0
+    """The last round that the run shares."""
     trial: int | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 

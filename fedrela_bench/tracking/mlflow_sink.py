@@ -173,17 +173,25 @@ class Sink:
         return state
 
     def _copy_prefix(self, backend: Backend, record: Record, state: RunState) -> bool:
-        """The trunk's rounds up to the fork, so that curves overlay; False while the trunk is not that far."""
+        """The rounds that the run shares, so that curves overlay; False while they are not there."""
         if not record.trunk_folder or not record.fork_round:
             return True
-        folder = self._manifest.path(record.trunk_folder)
-        lines = Journal(folder / "rounds.jsonl").rounds(1)[: record.fork_round]
-        if len(lines) < record.fork_round and read_result(folder) is None:
+        lines = self._shared_lines(record.trunk_folder, 1, record.fork_round)
+        if lines is not None and record.branch_folder and len(lines) == record.fork_round:
+            after = self._shared_lines(record.branch_folder, record.fork_round + 1, record.branch_round)
+            lines = None if after is None else lines + after
+        if lines is None:
             return False
         self._log(backend, state, [point for line in lines for point in round_metrics(line)])
         backend.log(state.run_id, tags={"prefix_copied": f"1..{len(lines)}"})
         state.last_round = max(state.last_round, len(lines))
         return True
+
+    def _shared_lines(self, name: str, first: int, last: int) -> list[dict[str, Any]] | None:
+        """Rounds of another run's journal; None while it has not come that far."""
+        folder = self._manifest.path(name)
+        lines = Journal(folder / "rounds.jsonl").rounds(first)[: last - first + 1]
+        return None if len(lines) < last - first + 1 and read_result(folder) is None else lines
 
     def _log_rounds(self, backend: Backend, record: Record, state: RunState) -> None:
         journal = Journal(self._manifest.path(record.folder) / "rounds.jsonl")

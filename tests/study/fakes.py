@@ -119,6 +119,8 @@ class FakeEngine:
     crashes_at: float | None = None
     dies_at: float | None = None
     measures_tail: bool = True
+    bytes: int = 100
+    """Of a snapshot, as forecast."""
     unfit: tuple[str, ...] = ()
     worker_fault: Exception | None = None
     """Raised by every process but the driver's when it loads data."""
@@ -140,6 +142,9 @@ class FakeEngine:
     def measured(self, config: TrialConfig, dataset: Any) -> set[str]:
         return {"overall", "head", "medium", "tail"}
 
+    def snapshot_bytes(self, config: TrialConfig, dataset: Any) -> int:
+        return self.bytes
+
     def simulation(self, config: TrialConfig, dataset: Any, device: str) -> FakeRun:
         return FakeRun(config, self)
 
@@ -152,6 +157,9 @@ class FakeEngine:
             snapshot: FakeSnapshot = pickle.loads(path.read_bytes())
         except Exception as error:
             raise StoreError(f"{path} is damaged") from error
+        return snapshot
+
+    def branch(self, snapshot: FakeSnapshot, config: TrialConfig) -> FakeSnapshot:
         return snapshot
 
     def prepare(self, threads: int, gpu_share: float) -> None:
@@ -168,8 +176,9 @@ def config(**changes: Any) -> TrialConfig:
     return TrialConfig().replace({"federation.rounds": 10, "evaluation.selection": "test_slice", **dotted})
 
 
-def runtime(tmp_path: Path, **engine: Any) -> Runtime:
-    return Runtime(Store(tmp_path / "store"), FakeEngine(**engine), rolling_seconds=1e9, stop_file=tmp_path / "stop")
+def runtime(tmp_path: Path, periods: tuple[int, ...] | None = None, **engine: Any) -> Runtime:
+    store, stop = Store(tmp_path / "store"), tmp_path / "stop"
+    return Runtime(store, FakeEngine(**engine), rolling_seconds=1e9, stop_file=stop, periods=periods)
 
 
 def request(out: Path, space: dict[str, Any] | None = None, engine: Any = None, **changes: Any) -> TuneRequest:
