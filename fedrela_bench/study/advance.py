@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +11,19 @@ from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import RunError, StoreError
 from fedrela_bench.study.curve import journal_line, relabel_arrays
 from fedrela_bench.study.engine import Run, Runtime, Stopped
+from fedrela_bench.study.futility import Futile
 from fedrela_bench.study.store import Entry, remove_snapshot
 
 
-def advance(run: Run, entry: Entry, runtime: Runtime, first: int, until: int, keep: Collection[int] = ()) -> Any:
+def advance(
+    run: Run,
+    entry: Entry,
+    runtime: Runtime,
+    first: int,
+    until: int,
+    keep: Collection[int] = (),
+    watch: Callable[[int], None] = lambda round_: None,
+) -> Any:
     """Compute rounds up to `until` and record each one.
 
     Rounds that the journal already has are computed again without a second line, so that no curve gets a point twice.
@@ -26,21 +35,26 @@ def advance(run: Run, entry: Entry, runtime: Runtime, first: int, until: int, ke
         first: the first round that this entry's journal holds.
         until: last round.
         keep: rounds after which a snapshot stays.
+        watch: called between rounds with the number of completed ones; raises `Futile` to end the run.
 
     Returns:
         The last round's result, or None when nothing was left to compute.
 
     Raises:
         Stopped: the study is to stop; the state was saved.
+        Futile: what `watch` decided; the state was saved.
     """
     journal, saved, last = entry.journal, _Saved(time.monotonic(), run.completed_rounds), None
     due = first + len(journal.rounds(first))
     _keep(run, entry, runtime, keep)
     rounds = iter(run)
     while run.completed_rounds < until and run.status == "running":
-        if runtime.stopping():
+        try:
+            watch(run.completed_rounds)
+            runtime.require_going_on()
+        except (Futile, Stopped):
             _save_rolling(run, entry, runtime, first)
-            raise Stopped("stopped on request; the same command continues")
+            raise
         result = next(rounds, None)
         runtime.meter.rounds += result is not None
         entry.require_lease()

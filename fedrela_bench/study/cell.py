@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedrela_bench.config import Json, TrialConfig
-from fedrela_bench.study.compute import curve_of, reach
+from fedrela_bench.study.compute import reach
 from fedrela_bench.study.curve import class_arrays
 from fedrela_bench.study.engine import Runtime, Stopped
 from fedrela_bench.study.files import write_atomic
+from fedrela_bench.study.futility import Futile
+from fedrela_bench.study.lineage import curve_of
 from fedrela_bench.study.trunk import run_trunk, summary
 
 
@@ -29,6 +32,7 @@ def run_cell(config: TrialConfig, dataset: Any, runtime: Runtime) -> Json:
 
     Raises:
         Stopped: the study is to stop; what was computed stays.
+        Futile: the run gains too little, by the rule of `Runtime.futility`.
     """
     entry = runtime.entry(config, dataset.digest)
     if entry.kind == "trunk":
@@ -38,17 +42,29 @@ def run_cell(config: TrialConfig, dataset: Any, runtime: Runtime) -> Json:
         return found
     with entry.lease(until=runtime.stopping) as held:
         if not held:
-            raise Stopped("stopped on request; the same command continues")
+            raise Stopped
         return runtime.store.result("cell", entry.key) or _compute(config, dataset, runtime)
 
 
 def _compute(config: TrialConfig, dataset: Any, runtime: Runtime) -> Json:
-    reached = reach(config, dataset, runtime, config.federation.rounds)
+    reached = reach(config, dataset, runtime, config.federation.rounds, watch=_watch(config, dataset, runtime))
     if reached is None:
         parent = runtime.lineage(config, dataset.digest)[-2]
         return _commit(config, dataset, runtime, run_cell(parent.config, dataset, runtime)["status"], None)
     run, last = reached
     return _commit(config, dataset, runtime, run.status, last)
+
+
+def _watch(config: TrialConfig, dataset: Any, runtime: Runtime) -> Callable[[int], None]:
+    rule, lineage = runtime.futility, runtime.lineage(config, dataset.digest)
+
+    def watch(completed: int) -> None:
+        if rule is not None and completed >= lineage[0].last + rule.rounds:
+            why = rule.verdict(lineage)
+            if why is not None:
+                raise Futile(why)
+
+    return watch
 
 
 def _commit(config: TrialConfig, dataset: Any, runtime: Runtime, status: str, last: Any) -> Json:

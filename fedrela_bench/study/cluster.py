@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from fedrela_bench.study.request import TuneRequest
 
 CONNECT_SECONDS = 4.0
 OBJECT_STORE_BYTES = 100 * 2**20
+NODE_LABEL = "ray.io/node-id"
 SMALLEST_SHARE = 1e-4
 """Ray counts GPUs in steps of this size."""
 LONGEST_TEMP = 40
@@ -231,6 +232,12 @@ def _temp_dir(out: Path) -> Iterator[Path]:
         yield folder
     finally:
         drop_temp(out)
+
+
+def avoiding(nodes: Iterable[str]) -> dict[str, str]:
+    """A label selector for everything but these nodes; empty when there are none to avoid."""
+    listed = sorted(nodes)
+    return {NODE_LABEL: f"!in({', '.join(listed)})"} if listed else {}
 
 
 def cluster_capacity() -> Capacity:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import StoreError
 from fedrela_bench.study.advance import advance, resume
-from fedrela_bench.study.engine import Run, Runtime, Segment, Stopped
+from fedrela_bench.study.engine import Run, Runtime
+from fedrela_bench.study.lineage import Segment
 from fedrela_bench.study.store import Entry
 
 
 def reach(
-    config: TrialConfig, dataset: Any, runtime: Runtime, until: int, keep: Sequence[int] = ()
+    config: TrialConfig,
+    dataset: Any,
+    runtime: Runtime,
+    until: int,
+    keep: Sequence[int] = (),
+    watch: Callable[[int], None] = lambda round_: None,
 ) -> tuple[Run, Any] | None:
     """Compute a run up to a round; the lease of its entry is held.
 
@@ -25,6 +31,7 @@ def reach(
         until: last round.
         keep: rounds after which there must be a snapshot in the end. States for others to branch off are kept on the
             way, where the run passes those rounds anyway.
+        watch: see `advance`.
 
     Returns:
         The run and its last result (None when nothing was left to compute), or None when the run that this one
@@ -43,20 +50,12 @@ def reach(
     known = resume(run, [own.entry.rolling, *kept], runtime, newest)
     if not known and len(lineage) > 1 and not _branch(run, config, lineage[-2], dataset, runtime):
         return None
-    return run, advance(run, own.entry, runtime, own.first, until, {*keep, *runtime.branch_rounds(config)})
+    return run, advance(run, own.entry, runtime, own.first, until, {*keep, *runtime.branch_rounds(config)}, watch)
 
 
 def missing(entry: Entry, rounds: Sequence[int], last: int) -> list[int]:
     """Rounds before `last` whose snapshot is not there."""
     return [round_ for round_ in rounds if round_ < last and not entry.snapshot(round_).exists()]
-
-
-def curve_of(lineage: Sequence[Segment], from_round: int = 1) -> list[Json]:
-    """Journal lines of a run's consecutive rounds, collected from everything that it shares."""
-    lines: list[Json] = []
-    for segment in lineage:
-        lines += segment.entry.journal.rounds(segment.first)[: segment.last - segment.first + 1]
-    return [line for line in lines if line["round"] >= from_round]
 
 
 def _branch(run: Run, config: TrialConfig, parent: Segment, dataset: Any, runtime: Runtime) -> bool:
@@ -78,6 +77,7 @@ def _branch_snapshot(parent: Segment, dataset: Any, runtime: Runtime) -> Path | 
     with parent.entry.lease(until=lambda: path.exists() or runtime.stopping()) as held:
         if held:
             reach(parent.config, dataset, runtime, parent.last, [parent.last])
-    if runtime.stopping() and not path.exists():
-        raise Stopped("stopped on request; the same command continues")
-    return path if path.exists() else None
+    if path.exists():
+        return path
+    runtime.require_going_on()
+    return None

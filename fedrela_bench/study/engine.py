@@ -9,12 +9,17 @@ from typing import Any, Protocol
 
 from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import BenchError
+from fedrela_bench.study.futility import Futility
 from fedrela_bench.study.keys import Fingerprint, cell_key, numerics, trunk_key
+from fedrela_bench.study.lineage import Segment
 from fedrela_bench.study.store import Entry, Store
 
 
 class Stopped(BenchError):  # noqa: N818 - not an error, the end of a request
     """The study was asked to stop; the state so far is in the store."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped on request; the same command continues")
 
 
 class Run(Protocol):
@@ -137,17 +142,6 @@ class SimulationEngine:
             torch.cuda.empty_cache()
 
 
-@dataclass(frozen=True)
-class Segment:
-    """Rounds `first` to `last` of a run, which it shares with everything else that has the same entry."""
-
-    entry: Entry
-    config: TrialConfig
-    """Of the run that the entry holds."""
-    first: int
-    last: int
-
-
 @dataclass
 class Meter:
     """What one process really computed, rounds that were there before included."""
@@ -172,6 +166,7 @@ class Runtime:
     """Exists once the study is to stop."""
     periods: tuple[int, ...] | None = None
     """Periods for which runs that relabel once keep a state to branch off; None: periodic runs fork from the trunk."""
+    futility: Futility | None = None
     meter: Meter = field(default_factory=Meter, compare=False)
 
     def fingerprint(self, config: TrialConfig, data_digest: str) -> Fingerprint:
@@ -211,6 +206,11 @@ class Runtime:
             return ()
         rounds = (config.relabel_round + period for period in self.periods or () if period)
         return tuple(round_ for round_ in sorted(set(rounds)) if round_ < config.federation.rounds)
+
+    def require_going_on(self) -> None:
+        """Raise Stopped once the study was asked to stop."""
+        if self.stopping():
+            raise Stopped
 
     def stopping(self) -> bool:
         """Whether the study was asked to stop."""

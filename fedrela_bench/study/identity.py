@@ -48,10 +48,15 @@ def identity(plan: Plan) -> Json:
         "bases": {name: _base(config) for name, config in sorted(plan.bases.items())},
         "seeds": list(plan.seeds),
         "objectives": list(plan.request.objectives),
-        "data": {f"{algorithm}/{seed}": value for (algorithm, seed), value in sorted(plan.digests.items())},
+        "data": {f"{algorithm}/{seed}": value for (algorithm, seed), value in _digests(plan)},
         "numerics": dict(plan.runtime.fingerprint(next(iter(plan.bases.values())), "").numerics),
         "simulation_version": plan.runtime.engine.version,
     }
+
+
+def _digests(plan: Plan) -> list[tuple[tuple[str, int], str]]:
+    """Of the search; later stages may have more seeds without being another study."""
+    return [(name, value) for name, value in sorted(plan.digests.items()) if name[1] in plan.seeds]
 
 
 def _base(config: TrialConfig) -> Json:
@@ -106,6 +111,7 @@ def _facts(plan: Plan, study: str) -> Json:
         "round_rule": ROUND_RULE,
         "device": plan.runtime.device_class,
         "sampler": request.sampler,
+        "stages": list(request.stages),
         "trials": request.target,
         "command": request.resume_command,
         "versions": {"fedrela_bench": __version__, **{name: version(name) for name in PACKAGES}},

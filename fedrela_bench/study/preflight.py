@@ -17,6 +17,8 @@ from fedrela_bench.study.identity import check_identity
 from fedrela_bench.study.paths import path_faults
 from fedrela_bench.study.plan import Plan
 from fedrela_bench.study.request import MOST, TuneRequest, seed_faults
+from fedrela_bench.study.space import ALGORITHM
+from fedrela_bench.study.spacefile import OPTIONS
 from fedrela_bench.study.store import Store
 
 STOP_FILE = ".stop"
@@ -83,7 +85,7 @@ def preflight(request: TuneRequest) -> Checked:
         faults.attempt(None, lambda: knock(address))
     elif device and 1 <= request.cpus_per_trial <= MOST:
         faults.attempt(0, lambda: concurrency(request, gpus, local_capacity(device)))
-    if seed_faults(request.all_seeds):
+    if seed_faults(request.all_seeds) or seed_faults(request.every_seed):
         faults.refuse()
     plan = make_plan(request, request.selecting(), device or "cpu", faults)
     faults.refuse()
@@ -129,6 +131,7 @@ def make_plan(
         rolling_seconds=request.rolling_seconds,
         rolling_rounds=request.rolling_rounds,
         periods=request.space.periods(),
+        futility=request.futility and replace(request.futility, objectives=request.objectives),
         stop_file=request.out.resolve() / STOP_FILE,
     )
     known: dict[str, str] = {}
@@ -145,7 +148,7 @@ def make_plan(
 def _digests(request: TuneRequest, base: TrialConfig, known: dict[str, str]) -> dict[int, str]:
     """The data digest of every seed; the first one's data also show whether the models of this base can be built."""
     digests = {}
-    for index, seed in enumerate(request.all_seeds):
+    for index, seed in enumerate(request.every_seed):
         config = base.replace({"seed": seed})
         name = canonical_json([config.data.model_dump(mode="json"), config.federation.clients, seed])
         if name not in known or index == 0:
@@ -153,6 +156,7 @@ def _digests(request: TuneRequest, base: TrialConfig, known: dict[str, str]) -> 
             known[name] = dataset.digest
             if index == 0:
                 _check_models(request, config, dataset)
+                _check_options(request, config, dataset)
                 _check_objectives(request, request.engine.measured(config, dataset))
         digests[seed] = known[name]
     return digests
@@ -163,6 +167,20 @@ def _check_models(request: TuneRequest, config: TrialConfig, dataset: Any) -> No
     searched = [p.values for p in request.space.parameters if p.name == "training.model" and p.kind == "choice"]
     for name in dict.fromkeys([config.training.model, *(value for values in searched for value in values)]):
         faults.attempt(None, partial(request.engine.check, config.replace({"training.model": name}), dataset))
+    faults.refuse()
+
+
+def _check_options(request: TuneRequest, config: TrialConfig, dataset: Any) -> None:
+    """Raise ConfigError for searched options that this algorithm does not have."""
+    algorithm, faults = config.federation.algorithm, Faults()
+    for parameter in request.space.parameters:
+        named = [values for name, values in parameter.when if name == ALGORITHM]
+        if not parameter.name.startswith(OPTIONS) or any(algorithm not in values for values in named):
+            continue
+        try:
+            request.engine.check(config.replace({parameter.name: parameter.values[0]}), dataset)
+        except ConfigError as error:
+            faults.add([f"{fault}; search it with when: {{algorithm: NAME}}" for fault in error.faults])
     faults.refuse()
 
 

@@ -22,6 +22,8 @@ def check_sampler(name: str, space: Space) -> None:
     missing = [package for package in NEEDS.get(name, ()) if find_spec(package) is None]
     if missing:
         raise ConfigError(f"sampler {name} needs {', '.join(missing)}; install it or use --sampler tpe")
+    if name == "gp" and any(parameter.when for parameter in space.parameters):
+        raise ConfigError("sampler gp draws parameters with `when` at random; use --sampler tpe, or leave `when` out")
     if name == "grid" and space.size() is None:
         raise ConfigError("sampler grid needs a step or choices for every parameter; add steps or use --sampler tpe")
 

@@ -29,6 +29,7 @@ class SafeOptunaSearch(OptunaSearch):  # type: ignore[misc]
         first: a point asked before Ray was started.
         started: called for every point that becomes a trial.
         settled: called for every trial that finished or failed, with the rounds that its process computed.
+        again: whether a trial with this answer should be tried once more, on another node.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class SafeOptunaSearch(OptunaSearch):  # type: ignore[misc]
         first: Proposal | None = None,
         started: Started | None = None,
         settled: Settled | None = None,
+        again: Callable[[dict[str, Any]], bool] = lambda answer: False,
     ) -> None:
         objectives = list(ledger.plan.request.objectives)
         super().__init__(
@@ -54,6 +56,7 @@ class SafeOptunaSearch(OptunaSearch):  # type: ignore[misc]
         self._first = first
         self._started = started
         self._settled = settled
+        self._again = again
         self._keys: dict[str, str] = {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
@@ -78,6 +81,8 @@ class SafeOptunaSearch(OptunaSearch):  # type: ignore[misc]
             return
         status, message = (result or {}).get("status"), (result or {}).get("error")
         if status == "stopped" or (self._stopping() and status is None):
+            return
+        if result is not None and status is not None and self._again(result) and self._ledger.retry(key):
             return
         proposal = self._ledger.in_flight[key]
         outcome = self._ledger.finish(key, message or ("the trial's process died" if error else None))

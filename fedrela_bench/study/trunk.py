@@ -34,7 +34,7 @@ def run_trunk(config: TrialConfig, dataset: Any, runtime: Runtime, fork_rounds: 
         return found
     with entry.lease(until=runtime.stopping) as held:
         if not held:
-            raise Stopped("stopped on request; the same command continues")
+            raise Stopped
         found = runtime.store.result("trunk", entry.key)
         if found is not None:
             absent = missing(entry, fork_rounds, found["last_round"])

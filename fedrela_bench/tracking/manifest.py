@@ -64,6 +64,14 @@ class Manifest:
         """Note that a run failed; a result that appears later wins."""
         self._journal.append({"failed": run_id, "error": error[:2000]})
 
+    def stop(self, run_id: str, why: str) -> None:
+        """Note that a run was ended on purpose before its last round; a result that appears later wins."""
+        self._journal.append({"stopped": run_id, "why": why[:2000]})
+
+    def stopped(self) -> dict[str, str]:
+        """Why runs were ended on purpose, by id."""
+        return {line["stopped"]: line["why"] for line in self._journal.lines() if "stopped" in line}
+
     def read(self) -> tuple[list[Record], dict[str, str]]:
         """All runs in the order they were planned, and the errors of failed ones by id."""
         records: dict[str, Record] = {}
@@ -71,7 +79,7 @@ class Manifest:
         for line in self._journal.lines():
             if "failed" in line:
                 errors[line["failed"]] = line["error"]
-            else:
+            elif "stopped" not in line:
                 record = Record(**line)
                 records.setdefault(record.id, record)
         return list(records.values()), errors

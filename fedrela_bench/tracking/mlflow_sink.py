@@ -71,6 +71,7 @@ class Sink:
         self._state = State()
         self._backend: Backend | None = None
         self._offsets: dict[str, int] = {}
+        self._stopped: dict[str, str] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="tracking", daemon=True)
 
@@ -122,6 +123,8 @@ class Sink:
         """Log everything new once."""
         backend = self._connect()
         records, errors = self._manifest.read()
+        self._stopped = self._manifest.stopped()
+        errors = {**errors, **self._stopped}
         for record in records:
             state = self._state.runs.get(record.id)
             if state is None or not (state.done or (state.ended and not self._alive(record, errors))):
@@ -159,10 +162,12 @@ class Sink:
         if result is not None and state.last_round >= result["last_round"]:
             self._finish_run(backend, record, state, result)
         elif record.id in errors and result is None:
-            backend.log(state.run_id, tags={"error": errors[record.id], "status": "failed"})
-            backend.end(state.run_id, "FAILED")
-            state.ended = "FAILED"
-        if before != (state.last_round, state.prefix, state.done) or state.ended == "FAILED":
+            stopped = record.id in self._stopped
+            status, name = ("stopped", "why") if stopped else ("failed", "error")
+            backend.log(state.run_id, tags={name: errors[record.id], "status": status})
+            state.ended = "KILLED" if stopped else "FAILED"
+            backend.end(state.run_id, state.ended)
+        if before != (state.last_round, state.prefix, state.done) or state.ended:
             self._save_state()
 
     def _open(self, backend: Backend, record: Record) -> RunState:
@@ -267,8 +272,10 @@ def _read(path: Path) -> dict[str, Any]:
 def is_complete(study_dir: Path, uri: str) -> bool:
     """Whether MLflow already has every run of the study, ended."""
     state = load_state(study_dir, uri)
-    records, _ = Manifest(study_dir).read()
-    logged = all(record.id in state.runs and state.runs[record.id].done for record in records)
+    manifest = Manifest(study_dir)
+    ended = {name for name, run in state.runs.items() if run.done}
+    ended |= {name for name in manifest.stopped() if name in state.runs and state.runs[name].ended}
+    logged = all(record.id in ended for record in manifest.read()[0])
     return state.parent_status == "FINISHED" and logged
 
 

@@ -184,5 +184,5 @@ def runtime(tmp_path: Path, periods: tuple[int, ...] | None = None, **engine: An
 def request(out: Path, space: dict[str, Any] | None = None, engine: Any = None, **changes: Any) -> TuneRequest:
     parsed: Space = parse_space({**SPACE, **(space or {})})
     bases = {name: config(federation__algorithm=name) for name in parsed.algorithms}
-    settings = {"progress": "quiet", "device": "cpu", **changes}
+    settings = {"progress": "quiet", "device": "cpu", "stages": ("trunks", "search"), **changes}
     return TuneRequest(bases, parsed, out, "digits_lt", engine=engine or FakeEngine(), **settings)

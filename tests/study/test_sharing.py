@@ -11,9 +11,9 @@ import pytest
 
 from fedrela_bench import Simulation, TrialConfig, load_dataset
 from fedrela_bench.study.cell import run_cell
-from fedrela_bench.study.compute import curve_of
 from fedrela_bench.study.engine import Runtime, SimulationEngine
 from fedrela_bench.study.forecast import forecast
+from fedrela_bench.study.lineage import curve_of
 from fedrela_bench.study.store import Store
 from fedrela_bench.study.trunk import run_trunk
 from tests.study.fakes import FakeDataset, FakeRun, config, request, runtime

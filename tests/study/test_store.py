@@ -11,9 +11,9 @@ import pytest
 
 from fedrela_bench.errors import StoreError
 from fedrela_bench.study.cell import run_cell
-from fedrela_bench.study.compute import curve_of
 from fedrela_bench.study.engine import Runtime, Stopped
 from fedrela_bench.study.files import read_sealed, write_atomic, write_sealed
+from fedrela_bench.study.lineage import curve_of
 from fedrela_bench.study.trunk import run_trunk
 from tests.study.fakes import FakeDataset, FakeRun, config, runtime
 
