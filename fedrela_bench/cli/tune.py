@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from fedrela_bench.cli import common
+from fedrela_bench.cli import common, stages
 from fedrela_bench.cli.bases import Layers, common_ground, overrides_with, request_faults, study_notes
 from fedrela_bench.cli.command import OverrideCommand, overrides_of
-from fedrela_bench.errors import ConfigError
+from fedrela_bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
     from fedrela_bench.study.forecast import Forecast
     from fedrela_bench.study.request import TuneRequest
+    from fedrela_bench.study.results import StudyResult
 
 Opt = typer.Option
 SpaceFile = Annotated[str | None, Opt("--space", metavar="FILE", help="Search space [the dataset's].")]
@@ -63,6 +64,15 @@ def tune(
     out: Out = None,
     store: Store = None,
     device: common.Device = "auto",
+    stage: stages.Stage = None,
+    confirm_seeds: stages.ConfirmSeeds = None,
+    confirm_top: stages.ConfirmTop = 3,
+    lr_drop: stages.LrDrop = None,
+    race: stages.Race = False,
+    futility: stages.FutilityRule = None,
+    max_failures: stages.MaxFailures = 0,
+    optuna_storage: stages.OptunaStorage = None,
+    snapshot_rounds: stages.SnapshotRounds = None,
     max_concurrent: Concurrent = None,
     cpus_per_trial: Cpus = 1,
     gpus_per_trial: Gpus = None,
@@ -79,6 +89,8 @@ def tune(
     common.attempt(faults, "cpu", lambda: common.choose_device(device))
     size, why = common.attempt(faults, common.SMALL, lambda: common.choose_size(profile, device))
     wanted_seeds = common.attempt(faults, None, lambda: None if seeds is None else parse_seeds(seeds))
+    more_seeds = common.attempt(faults, None, lambda: None if confirm_seeds is None else parse_seeds(confirm_seeds))
+    rule = common.attempt(faults, None, lambda: stages.parse_futility(futility))
     layers = Layers(dataset, size, config, overrides_with(overrides_of(ctx), selection, faults))
     chosen, bases, name = common_ground(layers, space, algorithm, faults)
     from fedrela_bench.study.request import TuneRequest
@@ -91,6 +103,15 @@ def tune(
         data_dir=data_dir,
         trials=trials,
         seeds=wanted_seeds,
+        stages=stages.parse_stages(stage),
+        confirm_seeds=more_seeds,
+        confirm_top=confirm_top,
+        lr_drop=lr_drop,
+        race=race,
+        futility=rule,
+        max_failures=max_failures,
+        optuna_storage=optuna_storage,
+        rolling_rounds=snapshot_rounds,
         sampler=sampler,
         search_seed=seed,
         max_concurrent=max_concurrent,
@@ -115,8 +136,22 @@ def _search(request: TuneRequest, as_json: bool) -> int:
     from fedrela_bench.study.runner import tune as run_study
 
     result = run_study(request)
+    _report(request, result)
     print(json.dumps(result.to_json()) if as_json else render_text(result), flush=True)
     return int(result.exit_code)
+
+
+def _report(request: TuneRequest, result: StudyResult) -> None:
+    """The report stage: tables of the study beside what it was compared with."""
+    if "report" not in request.stages or result.status != "finished" or not result.trials:
+        return
+    from fedrela_bench.reporting.report import render_report
+
+    try:
+        made = render_report(request.out, uri=request.uri)
+        result.report = [str(path) for path in made.files]
+    except BenchError as error:
+        result.warnings.append(f"no report ({error}); `{result.report_command}` writes it")
 
 
 def _plan(request: TuneRequest, as_json: bool) -> int:

@@ -122,7 +122,9 @@ def render_text(result: StudyResult) -> str:
     lines += _confirmed(result)
     lines += _remarks(result)
     lines += [f"best {name}: {path}" for name, path in result.best.items()]
-    commands = {"report": result.report_command, "MLflow UI": result.ui_command}
+    lines += [f"report: {path}" for path in result.report]
+    commands = {} if result.report else {"report": result.report_command}
+    commands |= {"MLflow UI": result.ui_command}
     if result.status == "interrupted":
         commands = {"continue": result.resume_command}
     return "\n".join([*lines, *(f"{name}: {command}" for name, command in commands.items() if command)]) + "\n"

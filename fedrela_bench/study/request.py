@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,7 @@ from fedrela_bench.config import TrialConfig, unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.study.engine import Engine, SimulationEngine
 from fedrela_bench.study.futility import Futility
-from fedrela_bench.study.samplers import check_sampler
+from fedrela_bench.study.samplers import check_sampler, check_storage
 from fedrela_bench.study.space import Space
 from fedrela_bench.study.spacefile import MOST_SEEDS, SEED_END
 from fedrela_bench.tracking.ui import check_uri, default_uri
@@ -149,9 +150,15 @@ class TuneRequest:
         faults += [
             f"no base configuration for algorithm {name}; give one for every algorithm of the space" for name in missing
         ]
-        for fault in (lambda: check_sampler(self.sampler, self.space), lambda: check_uri(self.uri)):
+        checks: list[Callable[[], object]] = [
+            lambda: check_sampler(self.sampler, self.space),
+            lambda: check_uri(self.uri),
+        ]
+        if self.optuna_storage is not None:
+            checks.append(partial(check_storage, self.optuna_storage))
+        for check in checks:
             try:
-                fault()
+                check()
             except ConfigError as error:
                 faults += error.faults
         return faults

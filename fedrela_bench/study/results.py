@@ -68,6 +68,8 @@ class StudyResult:
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     ui_command: str = ""
+    report: list[str] = field(default_factory=list)
+    """Files of the report stage."""
     report_command: str = ""
     resume_command: str = ""
 
@@ -83,7 +85,7 @@ class StudyResult:
         commands = {name: getattr(self, name) for name in ("ui_command", "report_command", "resume_command")}
         best = {name: str(path) for name, path in self.best.items()}
         shown = {"out": str(self.out), "objectives": list(self.objectives), "seeds": list(self.seeds), "best": best}
-        shown["confirm_seeds"] = list(self.confirm_seeds)
+        shown |= {"confirm_seeds": list(self.confirm_seeds), "report": self.report}
         return {**texts, **shown, **rows, **commands}
 
 

@@ -35,6 +35,8 @@ class RunState:
 
     run_id: str
     last_round: int = 0
+    params: bool = False
+    """Its parameters are logged."""
     prefix: bool = False
     ended: str = ""
     """Terminal status that MLflow was told; a run without a result may be reopened."""
@@ -72,6 +74,7 @@ class Sink:
         self._backend: Backend | None = None
         self._offsets: dict[str, int] = {}
         self._stopped: dict[str, str] = {}
+        self._unsure = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="tracking", daemon=True)
 
@@ -104,6 +107,7 @@ class Sink:
         try:
             work()
         except Exception as error:  # whatever the server or its client raises must not reach the study
+            self._unsure = True
             self._report(f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}")
             return False
         self.down = None
@@ -122,6 +126,7 @@ class Sink:
     def drain(self) -> None:
         """Log everything new once."""
         backend = self._connect()
+        self._look_again(backend)
         records, errors = self._manifest.read()
         self._stopped = self._manifest.stopped()
         errors = {**errors, **self._stopped}
@@ -151,10 +156,23 @@ class Sink:
         self._save_state()
         return backend
 
+    def _look_again(self, backend: Backend) -> None:
+        """After an error: a run may have been made although its answer was lost."""
+        if not self._unsure:
+            return
+        for name, run_id in backend.find(self._study()["study"]).items():
+            if name != "study":
+                self._state.runs.setdefault(name, RunState(run_id))
+        self._unsure = False
+
     def _drain_run(self, backend: Backend, record: Record, errors: dict[str, str]) -> None:
         state = self._state.runs.get(record.id) or self._open(backend, record)
         result = read_result(self._manifest.path(record.folder))
         before = (state.last_round, state.prefix, state.done)
+        if not state.params:
+            # An outage may have come between the run and its parameters.
+            backend.log_params(state.run_id, record)
+            state.params = True
         if not state.prefix:
             state.prefix = self._copy_prefix(backend, record, state)
         if state.prefix:
@@ -174,7 +192,6 @@ class Sink:
         tags = {**tags_of(record, self._study()), "mlflow.parentRunId": self._state.parent}
         state = self._state.runs[record.id] = RunState(backend.create(tags, record.created))
         self._save_state()
-        backend.log_params(state.run_id, record)
         return state
 
     def _copy_prefix(self, backend: Backend, record: Record, state: RunState) -> bool:

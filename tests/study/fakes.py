@@ -88,6 +88,9 @@ class FakeRun:
                 self.status = "completed"
             if diverged:
                 self.status = "diverged"
+            if self.engine.log is not None:
+                with self.engine.log.open("a") as file:
+                    file.write(f"{digest(self.config.model_dump(mode='json'))} {self.completed_rounds}\n")
             yield self._result(diverged, fresh)
 
     def _result(self, diverged: bool, fresh: bool) -> FakeResult:
@@ -125,12 +128,18 @@ class FakeEngine:
     worker_fault: Exception | None = None
     """Raised by every process but the driver's when it loads data."""
     driver: int = field(default_factory=os.getpid)
+    log: Path | None = None
+    """Gets a line for every round that is computed by any process."""
+    bad_nodes: str | None = None
+    """No run starts where this variable is set in the environment."""
     modules_note: Path | None = None
     version: str = "fake"
     loads: list[str] = field(default_factory=list)
 
     def dataset(self, config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> FakeDataset:
         self.loads.append(config.data.source)
+        if self.bad_nodes is not None and self.bad_nodes in os.environ:
+            raise OSError("no luck on this node")
         if self.worker_fault is not None and os.getpid() != self.driver:
             raise self.worker_fault
         return FakeDataset(f"data-{config.seed}")
