@@ -77,12 +77,9 @@ def tracked(out: Path) -> dict[str, Any]:
     for run in mlflow_runs(out):
         key = run.data.tags.get("key", "study")
         assert key not in found
+        status, params = run.info.status, dict(run.data.params)
         history = client.get_metric_history(run.info.run_id, "val/tail") if key != "study" else []
-        found[key] = (
-            run.info.status,
-            [(point.step, point.value) for point in history],
-            run.data.params if key != "study" else {},
-        )
+        found[key] = (status, [(point.step, point.value) for point in history], params)
     return found
 
 
