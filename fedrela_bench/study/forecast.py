@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedrela_bench.config import TrialConfig
+import numpy as np
+
+from fedrela_bench.config import Json, TrialConfig
 from fedrela_bench.rng import generator
+from fedrela_bench.study.confirm import fixed_arms
 from fedrela_bench.study.plan import Plan
-from fedrela_bench.study.space import ALGORITHM
+from fedrela_bench.study.space import ALGORITHM, Space
 
 FLOOR = 50 * 2**20
 """MLflow's database and Ray's logs of a small study."""
@@ -40,39 +43,62 @@ class Forecast:
 def forecast(plan: Plan, concurrent: int) -> Forecast:
     """What the whole study takes, counted on points drawn from its space as random search would."""
     rounds = max(base.federation.rounds for base in plan.bases.values())
-    trunks = plan.trunks()
+    trunks = [] if plan.request.base_only else plan.trunks(_trunk_seeds(plan))
     shared = {trunk.entry.key: trunk.config.federation.rounds for trunk in trunks}
-    cells: dict[str, int] = {}
-    runs = len(trunks)
+    alone = dict(shared)
     for config, digest in _configs(plan):
-        entry = plan.runtime.entry(config, digest)
-        if entry.key in shared or entry.key in cells:
-            continue
-        runs += 1
-        cells[entry.key] = config.federation.rounds - config.relabel_round if entry.kind == "cell" else rounds
-        for part in plan.runtime.lineage(config, digest):
+        lineage = plan.runtime.lineage(config, digest)
+        alone.setdefault(lineage[-1].entry.key, rounds - lineage[0].last if lineage[1:] else rounds)
+        for part in lineage:
             shared[part.entry.key] = max(shared.get(part.entry.key, 0), part.last - part.first + 1)
-    total = sum(shared.values())
-    alone = sum(cells.values()) + sum(trunk.config.federation.rounds for trunk in trunks)
-    return Forecast(total / rounds, alone / rounds, float(runs), disk_bytes(plan, concurrent))
+    total, unshared = sum(shared.values()), sum(alone.values())
+    return Forecast(total / rounds, unshared / rounds, float(len(alone)), disk_bytes(plan, concurrent))
 
 
-def _configs(plan: Plan) -> Iterable[tuple[TrialConfig, str]]:
-    """Configurations of the target number of distinct points, the paper's default first, for every seed."""
-    rng, space = generator(plan.request.search_seed, "forecast"), plan.request.space
-    points = [space.point(params) for params in space.defaults()]
-    seen: set[str] = set()
+def _trunk_seeds(plan: Plan) -> tuple[int, ...]:
+    """Seeds of all baselines; in a race nobody knows who gets more, the fixed arms do."""
+    return tuple(dict.fromkeys((*plan.seeds, *(plan.request.final_seeds if _confirms(plan) else ()))))
+
+
+def _confirms(plan: Plan) -> bool:
+    return "confirm" in plan.request.stages and not plan.request.base_only
+
+
+def _configs(plan: Plan) -> Iterator[tuple[TrialConfig, str]]:
+    """Configurations of the target number of distinct points for every seed, and those to confirm for theirs."""
+    space, points = plan.request.space, list[Json]()
+    spaces = [space.with_algorithms([name]) for name in plan.bases] if plan.request.base_only else [space]
+    for part in spaces:
+        points += _points(plan, part)
+    runs = [(point, seed) for point in points for seed in plan.seeds]
+    if _confirms(plan):
+        # Any points of the right number stand for the best ones.
+        best = points[: plan.request.confirm_top * len(plan.bases)]
+        arms = [*best, *(arm.point for arm in fixed_arms(plan))]
+        runs += [(point, seed) for point in arms for seed in plan.request.final_seeds]
+    for point, seed in runs:
+        yield plan.config(point, seed), plan.digests[point[ALGORITHM], seed]
+
+
+def _points(plan: Plan, space: Space) -> list[Json]:
+    rng = generator(plan.request.search_seed, "forecast")
+    queued = [space.point(params) for params in space.defaults(plan.bases)]
+    found: dict[str, Json] = {}
     fruitless = 0
-    while len(seen) < plan.request.target and fruitless < DRAWS:
-        point = points.pop(0) if points else space.sample(rng)
-        full = {**space.sample(rng), **point}
-        key = plan.key(full)
-        fruitless = fruitless + 1 if key in seen else 0
-        if key in seen:
-            continue
-        seen.add(key)
-        for seed in plan.seeds:
-            yield plan.config(full, seed), plan.digests[full[ALGORITHM], seed]
+    while len(found) < plan.request.target and fruitless < DRAWS:
+        point = _filled(space, queued.pop(0), rng) if queued else space.sample(rng)
+        key = plan.key(point)
+        fruitless = fruitless + 1 if key in found else 0
+        found.setdefault(key, point)
+    return list(found.values())
+
+
+def _filled(space: Space, part: Json, rng: np.random.Generator) -> Json:
+    """A point that says only some fields, with the others drawn."""
+    drawn = space.sample(rng)
+    while drawn[ALGORITHM] != part[ALGORITHM]:
+        drawn = space.sample(rng)
+    return {**drawn, **{name: value for name, value in part.items() if name in drawn}}
 
 
 def disk_bytes(plan: Plan, concurrent: int) -> int:
@@ -85,6 +111,8 @@ def disk_bytes(plan: Plan, concurrent: int) -> int:
     for trunk in plan.trunks():
         missing = sum(not trunk.entry.snapshot(fork).exists() for fork in trunk.fork_rounds)
         total += missing * sizes[trunk.algorithm]
+    more = len(_trunk_seeds(plan)) - len(plan.seeds)
+    total += more * (plan.request.confirm_top + 1) * sum(sizes.values()) if _missing_trials(plan) else 0
     return total + _running_bytes(plan, concurrent, max(sizes.values()))
 
 

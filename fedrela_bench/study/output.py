@@ -124,7 +124,7 @@ def render_text(result: StudyResult) -> str:
     lines += [f"best {name}: {path}" for name, path in result.best.items()]
     lines += [f"report: {path}" for path in result.report]
     commands = {} if result.report else {"report": result.report_command}
-    commands |= {"MLflow UI": result.ui_command}
+    commands |= {"MLflow UI": result.ui_command, "Optuna dashboard": result.dashboard_command}
     if result.status == "interrupted":
         commands = {"continue": result.resume_command}
     return "\n".join([*lines, *(f"{name}: {command}" for name, command in commands.items() if command)]) + "\n"

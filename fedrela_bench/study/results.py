@@ -68,6 +68,7 @@ class StudyResult:
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     ui_command: str = ""
+    dashboard_command: str = ""
     report: list[str] = field(default_factory=list)
     """Files of the report stage."""
     report_command: str = ""
@@ -82,7 +83,10 @@ class StudyResult:
         texts = {
             name: getattr(self, name) for name in ("status", "exit_code", "dataset", "counts", "seconds", "warnings")
         }
-        commands = {name: getattr(self, name) for name in ("ui_command", "report_command", "resume_command")}
+        commands = {
+            name: getattr(self, name)
+            for name in ("ui_command", "report_command", "resume_command", "dashboard_command")
+        }
         best = {name: str(path) for name, path in self.best.items()}
         shown = {"out": str(self.out), "objectives": list(self.objectives), "seeds": list(self.seeds), "best": best}
         shown |= {"confirm_seeds": list(self.confirm_seeds), "report": self.report}

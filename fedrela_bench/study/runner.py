@@ -15,9 +15,9 @@ from fedrela_bench.study.plan import Plan
 from fedrela_bench.study.preflight import STOP_FILE, Checked, make_plan, preflight
 from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.results import StudyResult, collect, pareto_front
-from fedrela_bench.study.stages import MOST_IN_A_ROW, Session
+from fedrela_bench.study.stages import Session
 from fedrela_bench.study.tuner import drop_tune_folder
-from fedrela_bench.study.work import Work, open_ledgers
+from fedrela_bench.study.work import JOURNAL, Work, open_ledgers
 from fedrela_bench.tracking.manifest import Manifest
 from fedrela_bench.tracking.mlflow_sink import Sink, is_complete
 from fedrela_bench.tracking.progress import Progress
@@ -108,6 +108,7 @@ def _conclude(session: Session, sink: Sink | None, warnings: list[str], began: f
         warnings=[*warnings, *session.failures, *_remarks(session), *dict.fromkeys(plan.runtime.store.damaged)],
         ui_command=shlex.join(["fedrela-bench", "ui", str(request.out)]),
         report_command=shlex.join(["fedrela-bench", "report", str(request.out)]),
+        dashboard_command=shlex.join(["optuna-dashboard", str(request.optuna_storage or request.out / JOURNAL)]),
         resume_command=request.resume_command,
     )
     computed = {"trunks_computed": session.trunks_computed, "cells_computed": session.cells_computed}
@@ -130,9 +131,9 @@ def _remarks(session: Session) -> list[str]:
         if ledger.exhausted:
             count = len(ledger.finished)
             remarks.append(f"the space holds only {count} different configurations; all are computed")
-    if session.failed_in_a_row >= MOST_IN_A_ROW:
+    if session.broken:
         remarks.append(
-            f"{MOST_IN_A_ROW} trials in a row failed, so nothing more was proposed; the last messages say why"
+            f"{session.failed_in_a_row} trials in a row failed, so nothing more was proposed; the last messages say why"
         )
     return remarks
 

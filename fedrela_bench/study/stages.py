@@ -56,7 +56,12 @@ class Session:
     @property
     def ended(self) -> bool:
         """Whether to propose nothing more."""
-        return self.interrupts.stopping or self.failed_in_a_row >= MOST_IN_A_ROW
+        return self.interrupts.stopping or self.broken
+
+    @property
+    def broken(self) -> bool:
+        """Whether so many trials failed in a row that the next would, too."""
+        return self.failed_in_a_row >= MOST_IN_A_ROW
 
     def crew(self, gpus: float, limit: int) -> Crew:
         """Where runs are computed."""

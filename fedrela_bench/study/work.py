@@ -10,11 +10,13 @@ from fedrela_bench.study.ledger import Ledger, Proposal, open_study
 from fedrela_bench.study.plan import Plan, Trunk
 from fedrela_bench.study.stages import Session
 
+JOURNAL = "optuna.journal"
+
 
 def open_ledgers(plan: Plan) -> list[Ledger]:
     """The study's books, up to date: one for the search, or one for every algorithm where each is tuned alone."""
     request = plan.request
-    where: Path | str = request.optuna_storage or request.out / "optuna.journal"
+    where: Path | str = request.optuna_storage or request.out / JOURNAL
     prefix = "" if request.optuna_storage is None else f"{request.out.resolve().name}-{_study_id(plan)}-"
     spaces = {"study": request.space}
     if request.base_only:

@@ -9,6 +9,7 @@ import pytest
 
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.rng import generator
+from fedrela_bench.study.ledger import Ledger, open_study
 from fedrela_bench.study.nodes import Nodes
 from fedrela_bench.study.preflight import preflight
 from fedrela_bench.study.samplers import check_sampler, check_storage
@@ -170,6 +171,20 @@ def test_our_own_files_are_not_taken_for_others() -> None:
 def test_storages_that_are_no_database_are_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="write sqlite:///FILE or postgresql://USER@HOST/NAME"):
         check_storage(url)
+
+
+def test_trials_can_be_kept_in_a_database(tmp_path: Path) -> None:
+    import optuna
+
+    url = f"sqlite:///{tmp_path / 'optuna.db'}"
+    plan = plan_for(request(tmp_path / "study", {"algorithm": "fedavg"}, trials=3))
+    first = Ledger(open_study(url, 2, "tpe", 1, "mine"), plan)
+    first.start()
+    done = work(first)
+    again = Ledger(open_study(url, 2, "tpe", 1, "mine"), plan)
+    again.start()
+    assert again.next_point() is None and len(again.finished) == len(done) == 3
+    assert optuna.get_all_study_names(url) == ["mine"]
 
 
 def test_a_database_that_does_not_answer_is_refused_before_anything_starts(tmp_path: Path) -> None:

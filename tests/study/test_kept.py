@@ -1,4 +1,4 @@
-"""Small things that users of other tools miss: threads, memory shares, short names, a clean folder, a quick second call."""
+"""What users of other tools miss: threads, memory shares, short names, clean folders, a quick second call."""
 
 from __future__ import annotations
 
