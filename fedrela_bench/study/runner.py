@@ -19,8 +19,9 @@ from fedrela_bench.study.stages import Session
 from fedrela_bench.study.tuner import drop_tune_folder
 from fedrela_bench.study.work import JOURNAL, Work, open_ledgers
 from fedrela_bench.tracking.manifest import Manifest
-from fedrela_bench.tracking.mlflow_sink import Sink, is_complete
+from fedrela_bench.tracking.mlflow_sink import Sink
 from fedrela_bench.tracking.progress import Progress
+from fedrela_bench.tracking.state import is_complete
 
 __all__ = ["Checked", "StudyResult", "TuneRequest", "make_plan", "preflight", "render_text", "tune"]
 

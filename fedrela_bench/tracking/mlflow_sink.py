@@ -11,7 +11,6 @@ import shlex
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,36 +20,12 @@ from fedrela_bench.tracking.backend import Backend
 from fedrela_bench.tracking.journal import Journal
 from fedrela_bench.tracking.manifest import Manifest, Record
 from fedrela_bench.tracking.payload import final_metrics, read_result, round_metrics, tags_of
+from fedrela_bench.tracking.state import RunState, State, load_state, save_state
 from fedrela_bench.tracking.ui import check_uri, tracking_uri
 
 POLL_SECONDS = 2.0
 RETRY_SECONDS = 15.0
-STATE = "tracking.json"
-PARENT_FILES = ("study.json", "trials.csv", "pareto.csv")
-
-
-@dataclass
-class RunState:
-    """How far a run is tracked."""
-
-    run_id: str
-    last_round: int = 0
-    params: bool = False
-    """Its parameters are logged."""
-    prefix: bool = False
-    ended: str = ""
-    """Terminal status that MLflow was told; a run without a result may be reopened."""
-    done: bool = False
-    """The result is in MLflow; nothing is left to do."""
-
-
-@dataclass
-class State:
-    """What MLflow at one URI already has; a cache that may be lost."""
-
-    parent: str = ""
-    parent_status: str = ""
-    runs: dict[str, RunState] = field(default_factory=dict)
+PARENT_FILES = ("study.json", "trials.csv", "pareto.csv", "confirmed.csv")
 
 
 class Sink:
@@ -262,38 +237,7 @@ class Sink:
         return dict(json.loads((self.study_dir / "study.json").read_text(encoding="utf-8")))
 
     def _save_state(self) -> None:
-        path = self.study_dir / STATE
-        known = _read(path)
-        known[self.uri] = asdict(self._state)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(known), encoding="utf-8")
-        temporary.replace(path)
-
-
-def load_state(study_dir: Path, uri: str) -> State:
-    """What MLflow at this URI is known to have; nothing when its database is gone."""
-    known = _read(study_dir / STATE).get(uri)
-    if known is None or (uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists()):
-        return State()
-    runs = {name: RunState(**values) for name, values in known["runs"].items()}
-    return State(known["parent"], known["parent_status"], runs)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
-
-
-def is_complete(study_dir: Path, uri: str) -> bool:
-    """Whether MLflow already has every run of the study, ended."""
-    state = load_state(study_dir, uri)
-    manifest = Manifest(study_dir)
-    ended = {name for name, run in state.runs.items() if run.done}
-    ended |= {name for name in manifest.stopped() if name in state.runs and state.runs[name].ended}
-    logged = all(record.id in ended for record in manifest.read()[0])
-    return state.parent_status == "FINISHED" and logged
+        save_state(self.study_dir, self.uri, self._state)
 
 
 def sync(study_dir: Path, uri: str | None = None) -> dict[str, int]:

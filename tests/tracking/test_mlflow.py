@@ -16,8 +16,9 @@ from fedrela_bench.tracking import tracking_uri, ui_command
 from fedrela_bench.tracking.backend import Backend
 from fedrela_bench.tracking.journal import Journal
 from fedrela_bench.tracking.manifest import Manifest, Record
-from fedrela_bench.tracking.mlflow_sink import Sink, is_complete, sync
+from fedrela_bench.tracking.mlflow_sink import Sink, sync
 from fedrela_bench.tracking.payload import LONG_PARAMS, MAX_PARAM, cut, params_of
+from fedrela_bench.tracking.state import is_complete
 from fedrela_bench.tracking.ui import check_uri, default_uri
 
 ROUNDS, FORK = 6, 4
