@@ -106,10 +106,10 @@ def _algorithm(values: Json) -> Iterator[Fault]:
         for fault in check_algorithm(algorithm, options):
             found = re.search(r"federation\.(?:options\.)?\w+", fault)
             yield found[0] if found else "federation.algorithm", fault
-    head = values.get("relabel", {}).get("posterior_head", "scored")
-    if kind is not None and isinstance(head, str) and head not in kind.posterior_heads:
+    head = values.get("relabel", {}).get("posterior_head", "auto")
+    if kind is not None and isinstance(head, str) and head not in ("auto", *kind.posterior_heads):
         name = f"relabel.posterior_head = {head!r} of {algorithm}"
-        yield "relabel.posterior_head", unknown_name("head", name, head, kind.posterior_heads)
+        yield "relabel.posterior_head", unknown_name("head", name, head, ("auto", *kind.posterior_heads))
 
 
 def _model(values: Json) -> Iterator[Fault]:

@@ -133,6 +133,8 @@ class TrainingConfig(Section):
     dtype: Literal["float32", "float64"] = "float32"
     amp: Literal["none", "bf16"] = "none"
     """bf16: forward and backward in bfloat16 autocast, parameters stay in `dtype`."""
+    tf32: StrictBool = False
+    """On a GPU that has it: products of float32 matrices and convolutions round their inputs to TF32."""
 
 
 AUTHOR_PRESET: Json = {
@@ -174,7 +176,8 @@ class RelabelConfig(Section):
     posterior_views: Annotated[Whole, Field(ge=1, le=10_000)] = 1
     posterior_augment: StrictBool = False
     posterior_batch: Annotated[Whole, Field(ge=1, le=10_000_000)] = 200
-    posterior_head: str = "scored"
+    posterior_head: str = "auto"
+    """Which logits the posterior comes from, among the algorithm's `posterior_heads`; auto: the first of them."""
     posterior_scale: Annotated[Real, Field(gt=0)] = 1.0
     """Factor on the logits before the softmax."""
     late_clients: Literal["first_participation", "never", "all_at_T"] = "first_participation"

@@ -672,3 +672,17 @@ def test_the_ui_starts_without_job_workers(capsys: Capture, tmp_path: Path, monk
     assert seen["env"]["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
     assert "5123" in seen["arguments"]
     assert seen["ended"]
+
+
+def test_workers_share_the_clients_of_a_run_and_change_no_number(tmp_path: Path) -> None:
+    results = []
+    for workers in ("1", "2"):
+        out = tmp_path / workers
+        assert call("run", "--dataset", "digits_lt", *SHORT, "--workers", workers, "--out", str(out)) == 0
+        results.append(json.loads((out / "result.json").read_text()))
+    assert results[0]["metrics"] == results[1]["metrics"]
+    assert [result["workers"] for result in results] == [1, 2]
+
+
+def test_workers_are_counted_from_one(capsys: Capture) -> None:
+    assert "workers" in refused(capsys, "run", "--dataset", "digits_lt", "--workers", "0")

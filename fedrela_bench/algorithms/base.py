@@ -4,148 +4,57 @@ The loop owns data, batches, optimiser steps, sums over clients, evaluation and 
 client minimises, what it keeps between rounds, what it sends besides parameters, how the server combines, and which
 logits are scored. A round runs in this order::
 
+    server    where it holds images of its own (`server_images`), `server_probe` at the global model
     probe     every client of `probe_clients` computes `probe` at the global model; the server gets `receive`
     local     for each participant: `prepare`, then per batch `loss` (and `adjust_gradient`), then `finish`
     sums      `accumulate` adds the client's upload to running sums, in client order
     server    `server_step` turns the sums into the next global parameters
     score     `score` gives the logits that are evaluated, `posterior` those that the relabeler leans on
 
-State is explicit: `client_state` and `server.state` are dictionaries of tensors that snapshots carry.
+State is explicit: a client's and the server's are dictionaries of tensors that snapshots carry. Local training may run
+in another process than the server, on a copy of it: only `initial_server_state`, `server_probe`, `receive` and
+`server_step` may change `server.state`, what clients send goes through the sums of `new_sums`, which are added up block
+by block, and an algorithm keeps nothing of a run in itself.
 """
 
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from fedrela_bench.algorithms.parts import (
+    Batch,
+    ClientUpdate,
+    LocalContext,
+    ModelSize,
+    NoOptions,
+    Options,
+    Scope,
+    Server,
+    ServerData,
+    State,
+)
 from fedrela_bench.models import Net, Outputs
-from fedrela_bench.rng import generator
 
-if TYPE_CHECKING:
-    from fedrela_bench.data.transforms import Pipeline
-
-Scope = Literal["shared", "client", "reset", "constant"]
-"""shared: sent and averaged; client: kept by its client; reset: back to its first value at every local start and never
-sent; constant: the same for all, never changed."""
-
-State = dict[str, Tensor]
-
-
-class Options(BaseModel):
-    """Hyperparameters of an algorithm; unknown names are faults."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, strict=True)
-
-
-class NoOptions(Options):
-    """For algorithms without hyperparameters of their own."""
-
-
-@dataclass(frozen=True)
-class ModelSize:
-    """What the cost of an algorithm depends on, in floats."""
-
-    shared: int
-    private: int
-    features: int
-    classes: int
-
-
-@dataclass
-class Server:
-    """The server between rounds: global model, its own state, and what it knows of the clients."""
-
-    params: Tensor
-    """(P,) global parameters."""
-    buffers: Tensor
-    """(B,) global floating buffers (running statistics)."""
-    state: State
-    client_sizes: np.ndarray
-    """(K,) samples of each client."""
-    num_classes: int
-    seed: int
-    round: int = 0
-    """Index of the round being run, from 0."""
-
-    @property
-    def clients(self) -> int:
-        """K, the number of clients, empty ones included."""
-        return len(self.client_sizes)
-
-
-@dataclass
-class LocalContext:
-    """One client in one round."""
-
-    client: int
-    round: int
-    seed: int
-    weight: float
-    """p_k = n_k / total samples of the participants."""
-    images: Tensor
-    """(n_k, H, W, C) uint8."""
-    labels: Tensor
-    """(n_k,) labels in force, relabelled or not."""
-    label_counts: Tensor
-    """(C,) local class counts for losses that use them."""
-    server: Server
-    state: State
-    """Kept by this client between rounds; starts as `initial_client_state`."""
-    lr: float
-    momentum: float
-    local_epochs: int
-    batch_size: int
-    pipeline: Pipeline
-    frozen: Callable[[Tensor, Tensor], Callable[[Tensor], Outputs]]
-    """`frozen(params, buffers)` is the network at those values, in eval mode and without gradients."""
-    scratch: dict[str, Any] = field(default_factory=dict)
-    """Whatever `prepare` wants `loss` to find; gone after the round."""
-
-    @property
-    def samples(self) -> int:
-        """n_k."""
-        return len(self.labels)
-
-    def generator(self, purpose: str) -> np.random.Generator:
-        """Randomness of this client and round, keyed (seed, purpose, round, client)."""
-        return generator(self.seed, purpose, self.round, self.client)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One step's samples: inputs from `Algorithm.inputs`, labels, and rows of the client's own arrays."""
-
-    inputs: Any
-    labels: Tensor
-    rows: Tensor
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-
-@dataclass(frozen=True)
-class ClientUpdate:
-    """What local training leaves behind. The tensors are views of the resident model: valid during the call only."""
-
-    context: LocalContext
-    params: Tensor
-    """(P,) parameters after local training."""
-    buffers: Tensor
-    steps: int
-    """Optimiser steps taken, K_k."""
-
-    @property
-    def weight(self) -> float:
-        """p_k."""
-        return self.context.weight
+__all__ = [
+    "Algorithm",
+    "Batch",
+    "ClientUpdate",
+    "LocalContext",
+    "ModelSize",
+    "NoOptions",
+    "Options",
+    "Scope",
+    "Server",
+    "ServerData",
+    "State",
+]
 
 
 class Algorithm(ABC):
@@ -158,7 +67,7 @@ class Algorithm(ABC):
     """Known differences between the paper and public code, and which is the default here."""
     OptionsModel: ClassVar[type[Options]] = NoOptions
     posterior_heads: ClassVar[tuple[str, ...]] = ("scored",)
-    """Values of `relabel.posterior_head` that `posterior` knows."""
+    """Values of `relabel.posterior_head` that `posterior` knows; the first is the default."""
 
     def __init__(self, options: Options, num_classes: int) -> None:
         self.options = options
@@ -193,6 +102,16 @@ class Algorithm(ABC):
         return size.shared, size.shared
 
     # before local training -------------------------------------------------------------------------------------------
+
+    def server_images(self) -> int:
+        """Images per class that the server holds itself; 0, as in FedReLa's setting: none."""
+        return 0
+
+    def server_probe(self, net: Net, server: Server, data: ServerData) -> None:
+        """What the server computes from its own images; the network is in eval mode at the global model.
+
+        Called once a round, before the clients' `probe`, where `server_images` is above 0; may change `server.state`.
+        """
 
     def probe_clients(self, server: Server, participants: Sequence[int]) -> Sequence[int]:
         """The clients that answer `probe` this round."""
@@ -273,6 +192,24 @@ class Algorithm(ABC):
 
     def score(self, net: Net, outputs: Outputs, server: Server) -> Tensor:
         """(B, C) logits whose argmax is the prediction."""
+        return outputs.logits
+
+    def extra_scores(self, net: Net, outputs: Outputs, server: Server) -> dict[str, Tensor]:
+        """Further (B, C) logits that are evaluated beside `score`, by name; metrics are then `test/overall.name`."""
+        return {}
+
+    def scores_clients(self) -> bool:
+        """Whether every evaluation also measures `personal_score` of every client, as ``test/personal``."""
+        return False
+
+    def personal_score(self, net: Net, outputs: Outputs, counts: Tensor) -> Tensor:
+        """(B, C) logits of one client's own model.
+
+        Args:
+            net: holds the client's private part.
+            outputs: of the global model.
+            counts: (C,) the client's labels in force.
+        """
         return outputs.logits
 
     def posterior(self, net: Net, outputs: Outputs, server: Server, head: str) -> Tensor:

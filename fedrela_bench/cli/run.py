@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,6 +44,9 @@ def run(
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of the run [1].")] = None,
     device: common.Device = "auto",
     threads: Annotated[int, typer.Option("--threads", metavar="N", help="CPU threads.", min=1)] = 1,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", help="CPU processes that share the clients of a round.", min=1)
+    ] = 1,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the resolved config and stop.")] = False,
     json_output: common.JsonOutput = False,
 ) -> int:
@@ -55,21 +59,27 @@ def run(
         common.tell(why, *resolved.notes, to_stderr=True)
         print(to_yaml(resolved.config), end="")
         return 0
-    return _Run(resolved, why, place, threads, out, json_output).go(data_dir)
+    return _Run(resolved, why, place, _Cores(threads, workers), out, json_output).go(data_dir)
+
+
+@dataclass(frozen=True)
+class _Cores:
+    threads: int
+    workers: int
 
 
 class _Run:
     """One call of the verb, from the images to the last table."""
 
     def __init__(
-        self, resolved: Resolved, why: str, device: str, threads: int, out: Path | None, as_json: bool
+        self, resolved: Resolved, why: str, device: str, cores: _Cores, out: Path | None, as_json: bool
     ) -> None:
         from fedrela_bench.cli.run_folder import RunFolder
 
         self.config = resolved.config
         self.size = resolved.size
         self.intro = (why, *resolved.notes)
-        self.device, self.threads, self.as_json = device, threads, as_json
+        self.device, self.cores, self.as_json = device, cores, as_json
         self.folder: RunFolder | None = RunFolder(out, self.config) if out is not None else None
         self.started = time.perf_counter()
 
@@ -79,7 +89,7 @@ class _Run:
         from fedrela_bench.data import load_dataset
         from fedrela_bench.simulation import Simulation
 
-        torch.set_num_threads(self.threads)
+        torch.set_num_threads(self.cores.threads)
         self.tell(*self.intro)
         dataset = load_dataset(self.config, data_dir)
         self.tell(*common.data_summary(dataset))
@@ -88,7 +98,10 @@ class _Run:
         if stored is not None:
             self.tell(f"{self.folder} holds this run already")
             return self.report(stored)
-        simulation = Simulation(self.config, dataset, self.device)
+        with Simulation(self.config, dataset, self.device, self.cores.workers) as simulation:
+            return self.simulate(simulation)
+
+    def simulate(self, simulation: Simulation) -> int:
         earlier = self.folder.resume(simulation) if self.folder else []
         if earlier:
             self.tell(f"continuing after round {simulation.completed_rounds} from {self.folder}")
@@ -124,7 +137,8 @@ class _Run:
             "profile": self.size,
             "config_seed": self.config.seed,
             "device": self.device,
-            "threads": self.threads,
+            "threads": self.cores.threads,
+            "workers": self.cores.workers,
             "communication": simulation.communication,
             "seconds": round(time.perf_counter() - self.started, 3),
             "versions": _versions(),

@@ -45,6 +45,8 @@ class FederatedDataset:
     """What a user must know: empty, skipped or padded clients, where images were found, a cache that failed."""
     digest: str
     """BLAKE2b of everything here that decides a number; see `digest_of`."""
+    source_labels: np.ndarray | None = None
+    """(N_source,) int64 labels of `train_images`; None: only the subset's are known."""
     made_for: str = ""
     """`load.split_key` of the configuration that `load_dataset` was given; empty for datasets made otherwise."""
 
@@ -69,6 +71,27 @@ class FederatedDataset:
         """(C, H, W) of one image."""
         _, height, width, channels = self.train_images.shape
         return channels, height, width
+
+    def server_rows(self, per_class: int, seed: int) -> list[np.ndarray]:
+        """Rows of `train_images` that a server may hold itself: for each class at most `per_class`, sorted.
+
+        They are drawn from the images that the profile left out, and from the kept ones only where those do not
+        suffice; a class with fewer images in all gives what it has.
+
+        Args:
+            per_class: images wanted of each class.
+            seed: keys the draw.
+        """
+        rows, labels = self.subset, self.labels
+        if self.source_labels is not None:
+            rows, labels = np.arange(len(self.source_labels)), self.source_labels
+        kept = np.isin(rows, self.subset)
+        chosen = []
+        for c in range(self.num_classes):
+            rng, mine = generator(seed, "server images", c), labels == c
+            order = np.concatenate([rng.permutation(rows[mine & ~kept]), rng.permutation(rows[mine & kept])])
+            chosen.append(np.sort(order[:per_class]))
+        return chosen
 
     def test_slices(self) -> tuple[np.ndarray, np.ndarray]:
         """Fixed class-balanced halves of the test set: sorted indices (selection, report).

@@ -36,6 +36,7 @@ def load(config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> 
     }
     return FederatedDataset(
         made_for=split_key(config),
+        source_labels=raw.train_labels.astype(np.int64),
         name=dataset_name(data.source, data.profile),
         train_images=raw.train_images,
         subset=subset,

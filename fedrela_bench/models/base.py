@@ -47,6 +47,15 @@ class Net(nn.Module):
         self.backbone = backbone
         self.head = head
 
+    def train(self, mode: bool = True) -> Net:
+        """As `torch.nn.Module.train`, over a list kept from the first call: it is called once per client."""
+        kept: tuple[nn.Module, ...] | None = self.__dict__.get("_everyone")
+        if kept is None:
+            kept = self.__dict__["_everyone"] = tuple(self.modules())
+        for module in kept:
+            module.__dict__["training"] = mode
+        return self
+
     def features(self, images: Tensor) -> Tensor:
         """(B, channels, H, W) -> (B, d)."""
         features: Tensor = self.backbone(images)

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.models.base import Backbone
+from fedrela_bench.models.conv import Conv2d
 
 WIDTHS = (64, 128, 256, 512)
 DEPTHS = {"resnet8": (1, 1, 1), "resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
@@ -32,7 +33,7 @@ NORMS: dict[str, NormLayer] = {"batch": nn.BatchNorm2d, "group": group_norm}
 
 def conv3x3(fan_in: int, fan_out: int, stride: int = 1) -> nn.Conv2d:
     """A 3x3 convolution that keeps the size (or divides it by the stride), without bias."""
-    return nn.Conv2d(fan_in, fan_out, 3, stride=stride, padding=1, bias=False)
+    return Conv2d(fan_in, fan_out, 3, stride=stride, padding=1, bias=False)
 
 
 class Block(nn.Module):

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.models.base import Backbone
+from fedrela_bench.models.conv import Conv2d
 
 
 class Conv(NamedTuple):
@@ -67,7 +68,7 @@ class ConvNet(Backbone):
         sizes = [channels, *(conv.channels for conv in plan.convs)]
         layers = zip(sizes, plan.convs, strict=False)
         self.convs = nn.ModuleList(
-            nn.Conv2d(fan_in, conv.channels, conv.kernel, padding=conv.padding) for fan_in, conv in layers
+            Conv2d(fan_in, conv.channels, conv.kernel, padding=conv.padding) for fan_in, conv in layers
         )
         flat = sizes[-1] * plan.out_side(height) * plan.out_side(width)
         self.linears = linear_stack((flat, *plan.widths))

@@ -70,7 +70,8 @@ class FlatModel:
         """Floats shared and private (parameters and buffers)."""
         shared = sum(piece.stop - piece.start for piece in self._pieces("shared"))
         private = sum(piece.stop - piece.start for piece in self._pieces("client"))
-        return ModelSize(shared, private, features, classes)
+        buffers = sum(piece.stop - piece.start for piece in self.buffer_pieces if piece.scope == "shared")
+        return ModelSize(shared, private, features, classes, buffers)
 
     def _pieces(self, scope: Scope) -> Iterator[Piece]:
         yield from (piece for piece in (*self.param_pieces, *self.buffer_pieces) if piece.scope == scope)
@@ -106,12 +107,16 @@ class FlatModel:
         """The network's parameters, in the order of the flat vector."""
         return list(self.net.parameters())
 
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """A (P,) vector as tensors in the shapes and order of `parameters`."""
+        return [piece.view(flat) for piece in self.param_pieces]
+
     def flat_gradient(self) -> Tensor:
         """(P,) vector that backward passes add into from now on."""
         if self.gradient is None:
             self.gradient = torch.zeros_like(self.params)
-            for piece, parameter in zip(self.param_pieces, self.parameters(), strict=True):
-                parameter.grad = piece.view(self.gradient)
+            for view, parameter in zip(self.views(self.gradient), self.parameters(), strict=True):
+                parameter.grad = view
         return self.gradient
 
     def frozen(self, params: Tensor, buffers: Tensor) -> Callable[[Tensor], Outputs]:

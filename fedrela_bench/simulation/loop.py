@@ -10,14 +10,19 @@ import torch
 
 from fedrela_bench.config import TrialConfig
 from fedrela_bench.data.federated import FederatedDataset
-from fedrela_bench.errors import RunError
-from fedrela_bench.simulation.evaluate import Evaluator
+from fedrela_bench.errors import ConfigError, RunError
+from fedrela_bench.simulation.devices import usable_device
+from fedrela_bench.simulation.evaluate import SCORED
+from fedrela_bench.simulation.firstpass import FirstPass, PosteriorStore
 from fedrela_bench.simulation.metrics import RoundResult, accuracies, confusion_matrix
+from fedrela_bench.simulation.personal import personal_metrics
+from fedrela_bench.simulation.precision import set_arithmetic
 from fedrela_bench.simulation.relabeling import RelabelLog, RelabelSchedule, relabel_client
-from fedrela_bench.simulation.setup import make_model, make_resident, usable_device
+from fedrela_bench.simulation.setup import make_model, make_resident
 from fedrela_bench.simulation.snapshot import Snapshot
 from fedrela_bench.simulation.state import RunState, Status, capture, reinstate
 from fedrela_bench.simulation.training import RoundTrainer
+from fedrela_bench.simulation.workers import Workers
 
 
 class Simulation:
@@ -27,23 +32,48 @@ class Simulation:
         config: the trial.
         dataset: from `load_dataset` with the same configuration.
         device: such as ``cpu`` or ``cuda``.
+        workers: processes that share the clients of a round, on the CPU; 1 is this process. Their number changes no
+            bit of the result where each process has one thread. `close` (or a ``with`` block) ends them.
+        posteriors: where the posteriors of the first pass are kept for other runs of the same base run.
 
     Raises:
         ConfigError: configuration and dataset do not fit, or names and options are wrong.
+        RunError: workers cannot be started.
     """
 
-    def __init__(self, config: TrialConfig, dataset: FederatedDataset, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self,
+        config: TrialConfig,
+        dataset: FederatedDataset,
+        device: str | torch.device = "cpu",
+        workers: int = 1,
+        posteriors: PosteriorStore | None = None,
+    ) -> None:
+        if workers < 1:
+            raise ConfigError(f"workers = {workers} must be at least 1")
         self.config = config
         self.dataset = dataset
         place = usable_device(device)
         self.model, self.algorithm, server = make_model(config, dataset, place)
-        self.data = make_resident(config, dataset, place)
+        self.data = make_resident(config, dataset, place, self.algorithm.server_images())
         counters = [counter.clone() for counter in self.model.counters]
         self.state = RunState(server, counters, self.data.original.clone())
         self._schedule = RelabelSchedule(config)
         self._trainer = RoundTrainer(config, self.data, self.model, self.algorithm, self.state)
-        self._evaluator = Evaluator(self.data.test_images, self.data.pipeline, config.training.amp)
+        self._first_pass = FirstPass(config, dataset.digest, place, posteriors)
         self._in_round = False
+        self._trainer.crew = Workers(self._trainer, workers) if workers > 1 else None
+
+    def close(self) -> None:
+        """End the worker processes, if there are any; the simulation goes on in this process."""
+        self._trainer.hands.close()
+        self._trainer.crew = None
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def status(self) -> Status:
@@ -81,6 +111,7 @@ class Simulation:
         """
         self._require_between_rounds()
         self._in_round = True
+        set_arithmetic(self.config.training.tf32, self.model.params.device)
         started = time.perf_counter()
         index = self.completed_rounds
         self._repeat_for_resume(index)
@@ -126,12 +157,13 @@ class Simulation:
             return None
         refresh, log = self._schedule.refresh_index(index), RelabelLog()
         self.state.server.round = index
-        for client in due:
+        first = index == self.config.relabel_round and not self.state.refreshes
+        hands = self._trainer.hands
+        known = self._first_pass.recall(due) if first else None
+        for client, posterior in known or self._first_pass.keep(hands.posteriors(due, index, refresh), first):
             rows = self.data.rows[client]
-            self._trainer.load_client(client)
-            context = self._trainer.context(client, index, total=len(rows))
-            original = self.data.original[rows]
-            new, decision = relabel_client(self.model, self.algorithm, context, self.config, original, refresh)
+            original, labels = self.data.original[rows], self.state.labels[rows]
+            new, decision = relabel_client(posterior, self.config, client, original, labels, refresh)
             log.add(client, rows, original, new, decision)
             self.state.labels[rows] = new
             self.state.refreshes[client] = refresh
@@ -157,25 +189,37 @@ class Simulation:
         last = self.completed_rounds == self.config.federation.rounds
         if not last and self.completed_rounds % self.config.evaluation.eval_every:
             return {}
-        confusion = self.evaluate()
-        for part, matrix in confusion.items():
-            values = accuracies(matrix, self.data.groups)
-            metrics |= {f"{part}/{name}": value for name, value in values.items()}
+        scored = self._confusions()
+        for score, confusion in scored.items():
+            mark = f".{score}" if score else ""
+            for part, matrix in confusion.items():
+                values = accuracies(matrix, self.data.groups)
+                metrics |= {f"{part}/{name}{mark}": value for name, value in values.items()}
+        if self.algorithm.scores_clients():
+            metrics |= personal_metrics(self._trainer)
         self._watch(metrics)
-        return confusion
+        return scored[SCORED]
 
     def evaluate(self) -> dict[str, np.ndarray]:
         """(C, C) confusion per slice of the test set, of the global model as it stands."""
-        self._trainer.load_global()
-        predictions = self._evaluator.predict(self.model, self.algorithm, self.state.server)
+        return self._confusions()[SCORED]
+
+    def _confusions(self) -> dict[str, dict[str, np.ndarray]]:
+        set_arithmetic(self.config.training.tf32, self.model.params.device)
         labels, classes = self.data.test_labels, self.dataset.num_classes
         return {
-            name: confusion_matrix(labels[rows], predictions[rows], classes) for name, rows in self.data.slices.items()
+            score: {
+                name: confusion_matrix(labels[rows], predicted[rows], classes)
+                for name, rows in self.data.slices.items()
+            }
+            for score, predicted in self._trainer.hands.predict().items()
         }
 
     def _finite(self, loss: float | None) -> bool:
         server = self.state.server
-        finite = torch.isfinite(server.params).all() & torch.isfinite(server.buffers).all()
+        finite = torch.isfinite(server.params).all()
+        if server.buffers.numel():
+            finite &= torch.isfinite(server.buffers).all()
         return bool(finite) and (loss is None or bool(np.isfinite(loss)))
 
     def _watch(self, metrics: dict[str, float]) -> None:

@@ -58,6 +58,7 @@ def _add_view(
     draws: np.ndarray | None,
 ) -> None:
     options, pipeline, device = config.relabel, context.pipeline, context.images.device
+    head = algorithm.posterior_heads[0] if options.posterior_head == "auto" else options.posterior_head
     rows = torch.from_numpy(order).to(device)
     moves = None if draws is None else torch.from_numpy(draws).to(device)
     joins = model.has_batch_norm and options.posterior_bn == "batch"
@@ -67,5 +68,5 @@ def _add_view(
             part = rows[start:stop]
             images = context.images[part]
             inputs = pipeline.plain(images) if moves is None else pipeline.train(images, moves[start:stop])
-            logits = algorithm.posterior(model.net, model.net(inputs), context.server, options.posterior_head)
+            logits = algorithm.posterior(model.net, model.net(inputs), context.server, head)
             total[part] += (logits.double() * options.posterior_scale).softmax(dim=1)

@@ -9,12 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrela_bench.algorithms.base import Algorithm, LocalContext
 from fedrela_bench.config import TrialConfig
 from fedrela_bench.relabel import RelabelOptions, reallocate
 from fedrela_bench.rng import generator
-from fedrela_bench.simulation.flat import FlatModel
-from fedrela_bench.simulation.posterior import client_posterior
 
 
 @dataclass(frozen=True)
@@ -94,26 +91,20 @@ class RelabelSchedule:
 
 
 def relabel_client(
-    model: FlatModel,
-    algorithm: Algorithm,
-    context: LocalContext,
-    config: TrialConfig,
-    original: Tensor,
-    refresh: int,
+    posterior: Tensor, config: TrialConfig, client: int, original: Tensor, labels: Tensor, refresh: int
 ) -> tuple[Tensor, Decision]:
     """New labels (n_k,) of one client.
 
     Args:
-        model: at the global model.
-        algorithm: supplies the posterior logits.
-        context: the client; `context.labels` are the labels in force.
+        posterior: (n_k, C) at the global model.
         config: the trial.
+        client: its id; keys the uniforms together with seed and refresh.
         original: (n_k,) labels of the dataset.
-        refresh: 0 at T, then 1, 2, ...; keys the uniforms together with seed and client.
+        labels: (n_k,) labels in force.
+        refresh: 0 at T, then 1, 2, ...
     """
-    posterior = client_posterior(model, algorithm, context, config, refresh)
-    before = original if config.relabel.refresh_from == "original" else context.labels
-    uniforms = generator(config.seed, "relabel", context.client, refresh).random(tuple(posterior.shape))
+    before = original if config.relabel.refresh_from == "original" else labels
+    uniforms = generator(config.seed, "relabel", client, refresh).random(tuple(posterior.shape))
     options = RelabelOptions.of(config.relabel)
     result = reallocate(posterior, before, config.relabel.tau, uniforms, options, diagnostics=False)
     return result.labels, Decision(posterior, result.strength)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedrela_bench.algorithms import Algorithm, Server, build_algorithm
+from fedrela_bench.algorithms.base import ServerData
 from fedrela_bench.config import TrialConfig, unknown_name
 from fedrela_bench.data.federated import FederatedDataset
 from fedrela_bench.data.load import split_key
@@ -38,27 +39,14 @@ class Resident:
     """Per client, positions into `images`."""
     pipeline: Pipeline
     groups: Groups
+    server: ServerData | None = None
+    """Images of the server's own, for the algorithms that ask for them."""
 
 
-def usable_device(device: str | torch.device) -> torch.device:
-    """The device, after putting something on it.
-
-    Raises:
-        ConfigError: there is no such device here.
-    """
-    try:
-        place = torch.device(device)
-        torch.empty(0, device=place)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(
-            f"device {device!s} cannot be used here ({reason}); choose cpu or a device there is"
-        ) from None
-    return place
-
-
-def make_resident(config: TrialConfig, dataset: FederatedDataset, device: torch.device) -> Resident:
-    """Copy the kept images to the device, once.
+def make_resident(
+    config: TrialConfig, dataset: FederatedDataset, device: torch.device, server_images: int = 0
+) -> Resident:
+    """Copy the kept images to the device, once, and so many images of each class for the server.
 
     Raises:
         ConfigError: the dataset was split for another number of clients.
@@ -83,7 +71,16 @@ def make_resident(config: TrialConfig, dataset: FederatedDataset, device: torch.
         rows=tuple(torch.from_numpy(rows.astype(np.int64)).to(device) for rows in dataset.clients),
         pipeline=pipeline,
         groups=class_groups(config, dataset),
+        server=_server_data(config, dataset, pipeline, device, server_images) if server_images else None,
     )
+
+
+def _server_data(
+    config: TrialConfig, dataset: FederatedDataset, pipeline: Pipeline, device: torch.device, per_class: int
+) -> ServerData:
+    rows = dataset.server_rows(per_class, config.data.subset_seed)
+    images = (torch.from_numpy(np.ascontiguousarray(dataset.train_images[part])).to(device) for part in rows)
+    return ServerData(tuple(images), pipeline)
 
 
 def evaluation_slices(config: TrialConfig, dataset: FederatedDataset) -> dict[Literal["test", "val"], np.ndarray]:
@@ -112,14 +109,16 @@ def build_network(config: TrialConfig, dataset: FederatedDataset) -> tuple[Algor
     """Algorithm and network on the meta device: no memory, nothing drawn.
 
     Raises:
-        ConfigError: unknown model or algorithm, wrong options, a model that does not suit the images, or a posterior
-            head that the algorithm does not have.
+        ConfigError: unknown model or algorithm, wrong options, a model that does not suit the images, a posterior head
+            that the algorithm does not have, or no shuffling where the algorithm draws an epoch's samples.
     """
     algorithm = build_algorithm(config.federation.algorithm, config.federation.options, dataset.num_classes)
     head = config.relabel.posterior_head
-    if head not in algorithm.posterior_heads:
+    if head not in ("auto", *algorithm.posterior_heads):
         name = f"relabel.posterior_head = {head!r} of {algorithm.name}"
-        raise ConfigError(unknown_name("head", name, head, algorithm.posterior_heads))
+        raise ConfigError(unknown_name("head", name, head, ("auto", *algorithm.posterior_heads)))
+    if not config.training.shuffle and type(algorithm).epoch_rows is not Algorithm.epoch_rows:
+        raise ConfigError(f"{algorithm.name} draws the samples of an epoch; set training.shuffle = true")
     with torch.device("meta"):
         backbone = build_backbone(_model_name(config, dataset), dataset.input_shape, config.training.norm)
         return algorithm, Net(backbone, algorithm.make_head(backbone.feature_dim))

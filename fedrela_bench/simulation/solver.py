@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from fedrela_bench.algorithms.base import Algorithm, Batch, LocalContext
 from fedrela_bench.config import TrainingConfig
 from fedrela_bench.simulation.batches import batch_bounds
+from fedrela_bench.simulation.descent import HeavyBall
+from fedrela_bench.simulation.devices import to_device
 from fedrela_bench.simulation.flat import FlatModel
 from fedrela_bench.simulation.precision import autocast
 
@@ -45,13 +47,7 @@ class LocalSolver:
         self.training = training
         self.batch_norm = model.has_batch_norm
         self.adjusts = algorithm.adjusts_gradient()
-        self.optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=training.lr,
-            momentum=training.momentum,
-            weight_decay=training.weight_decay,
-            fused=True,
-        )
+        self.descent = HeavyBall(model, training.momentum, training.weight_decay)
 
     def train(self, context: LocalContext) -> LocalResult:
         """Run the client's local epochs from the model's live values, in place.
@@ -59,17 +55,15 @@ class LocalSolver:
         Momentum starts empty. Shuffling and augmentation are keyed by (seed, purpose, round, client).
         """
         self._start(context)
-        loss_sum = torch.zeros((), device=self.model.params.device, dtype=torch.float64)
-        steps = seen = 0
+        losses: list[Tensor] = []
+        sizes: list[int] = []
         for batch in self._batches(context):
-            loss_sum += self._step(batch, context) * len(batch)
-            steps += 1
-            seen += len(batch)
-        return LocalResult(steps, loss_sum, seen)
+            losses.append(self._step(batch, context))
+            sizes.append(len(batch))
+        return LocalResult(len(sizes), _weighted_sum(losses, sizes), sum(sizes))
 
     def _start(self, context: LocalContext) -> None:
-        self.optimizer.state.clear()
-        self.optimizer.param_groups[0]["lr"] = context.lr
+        self.descent.start()
         self.model.net.train()
         if self.batch_norm and context.samples == 1 and self.training.short_batch == "join":
             _batch_norm_eval(self.model.net)
@@ -78,26 +72,33 @@ class LocalSolver:
     def _step(self, batch: Batch, context: LocalContext) -> Tensor:
         gradient = self.model.flat_gradient().zero_() if self.adjusts else None
         if gradient is None:
-            self.optimizer.zero_grad(set_to_none=True)
+            self.descent.drop_gradients()
         with autocast(self.training.amp, self.model.params.device):
             loss = self.algorithm.loss(self.model.net, batch, context)
         loss.backward()  # type: ignore[no-untyped-call]
         if gradient is not None:
             with torch.no_grad():
                 self.algorithm.adjust_gradient(gradient, self.model.params, context)
-        self.optimizer.step()
+        self.descent.step(context.lr)
         return loss.detach()
 
     def _batches(self, context: LocalContext) -> Iterator[Batch]:
-        shuffle, augment = context.generator("shuffle"), context.generator("augment")
+        shuffle = context.generator("shuffle")
+        augment = context.generator("augment") if self._draws(context) else None
         device = context.images.device
         for _ in range(context.local_epochs):
             order = self._order(context, shuffle)
-            draws = torch.from_numpy(self.algorithm.draw(context, augment, len(order))).to(device)
-            rows = torch.from_numpy(order).to(device)
+            drawn = np.empty((len(order), 0), np.int64) if augment is None else self._draw(context, augment, order)
+            draws, rows = to_device(torch.from_numpy(drawn), device), to_device(torch.from_numpy(order), device)
             bounds = batch_bounds(len(order), context.batch_size, self.training.short_batch, self.batch_norm)
             for group in _groups(bounds, _per_chunk(context.images)):
                 yield from self._cut(context, rows, draws, group)
+
+    def _draws(self, context: LocalContext) -> bool:
+        return context.pipeline.augment != "none" or type(self.algorithm).draw is not Algorithm.draw
+
+    def _draw(self, context: LocalContext, rng: np.random.Generator, order: np.ndarray) -> np.ndarray:
+        return self.algorithm.draw(context, rng, len(order))
 
     def _order(self, context: LocalContext, rng: np.random.Generator) -> np.ndarray:
         return self.algorithm.epoch_rows(context, rng) if self.training.shuffle else np.arange(context.samples)
@@ -105,21 +106,26 @@ class LocalSolver:
     def _cut(
         self, context: LocalContext, rows: Tensor, draws: Tensor, bounds: list[tuple[int, int]]
     ) -> Iterator[Batch]:
-        first, last = bounds[0][0], bounds[-1][1]
-        part = rows[first:last]
-        inputs = self.algorithm.inputs(context, context.images[part], draws[first:last])
-        labels = context.labels[part]
-        for start, stop in bounds:
-            span = slice(start - first, stop - first)
-            yield Batch(_slice(inputs, span), labels[span], part[span])
+        part = rows[bounds[0][0] : bounds[-1][1]]
+        inputs = self.algorithm.inputs(context, context.images[part], draws[bounds[0][0] : bounds[-1][1]])
+        sizes = [stop - start for start, stop in bounds]
+        views = inputs if isinstance(inputs, tuple) else (inputs,)
+        pieces: Iterable[Any] = zip(*(torch.split(view, sizes) for view in views), strict=True)
+        if not isinstance(inputs, tuple):
+            pieces = (piece for (piece,) in pieces)
+        return map(Batch, pieces, torch.split(context.labels[part], sizes), torch.split(part, sizes))
 
 
-def _slice(inputs: Any, span: slice) -> Any:
-    return tuple(part[span] for part in inputs) if isinstance(inputs, tuple) else inputs[span]
+def _weighted_sum(losses: list[Tensor], sizes: list[int]) -> Tensor:
+    if not losses or losses[0].device.type == "cpu":
+        total = sum(float(loss) * size for loss, size in zip(losses, sizes, strict=True))
+        return torch.tensor(total, dtype=torch.float64)
+    stacked = torch.stack(losses).double()
+    return torch.dot(stacked, to_device(torch.tensor(sizes, dtype=torch.float64), stacked.device))
 
 
 def _per_chunk(images: Tensor) -> int:
-    bytes_each = max(1, images[0].numel() * 4) if len(images) else 1
+    bytes_each = max(1, images.stride(0) * 4)
     return max(1, CHUNK_BYTES // bytes_each)
 
 

@@ -13,7 +13,7 @@ from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import RunError
 from fedrela_bench.simulation.snapshot import Snapshot, base_key
 
-SIMULATION_VERSION = "1"
+SIMULATION_VERSION = "2"
 """Changes whenever the same configuration may give other bits; part of every key."""
 
 Status = Literal["running", "completed", "diverged", "stopped"]

@@ -88,13 +88,17 @@ class FedDyn(Uniform):
     def adjust_gradient(self, gradient: Tensor, params: Tensor, context: LocalContext) -> None:
         gradient.add_(context.state["drift"] + params - context.server.params, alpha=self.alpha)
 
+    def new_sums(self, server: Server) -> State:
+        return {**super().new_sums(server), "drift": torch.zeros_like(server.params)}
+
     def accumulate(self, sums: State, update: ClientUpdate) -> None:
         super().accumulate(sums, update)
         step = update.params - update.context.server.params
         update.context.state["drift"] = update.context.state["drift"] + step
-        update.context.server.state["drift"] += step
+        sums["drift"].add_(step)
 
     def server_step(self, sums: State, server: Server, participants: Sequence[int]) -> Tensor:
+        server.state["drift"] = server.state["drift"] + sums["drift"]
         return super().server_step(sums, server, participants) + server.state["drift"] / server.clients
 
 

@@ -171,7 +171,7 @@ def test_the_authors_test_of_fedetf_uses_batches_of_100(golden: Callable[[str], 
         centre = torch.eye(classes, dtype=torch.float64) - 1 / classes
         etf = simulation.model.net.get_submodule("head.etf_head").etf
         etf.copy_((classes / (classes - 1)) ** 0.5 * vertices @ centre)
-        predicted = simulation._evaluator.predict(simulation.model, simulation.algorithm, simulation.state.server)
+        predicted = simulation._trainer.predict(0, len(features))[""]
         assert np.array_equal(predicted, figures[f"{name}__logits_bn_batch"].argmax(axis=1)), name
     assert build_algorithm("fedetf_dotreg", {"etf_head_bn": "author"}, 3).eval_batch() == 100
 

@@ -150,7 +150,8 @@ def with_floats(simulation: Simulation, images: Tensor, test_images: Tensor) -> 
         pipeline=FloatPipeline(None, "none", images.dtype),
     )
     simulation.data = simulation._trainer.data = resident
-    simulation._evaluator.images, simulation._evaluator.pipeline = resident.test_images, resident.pipeline
+    evaluator = simulation._trainer.evaluator
+    evaluator.images, evaluator.pipeline = resident.test_images, resident.pipeline
 
 
 def set_weights(simulation: Simulation, values: Mapping[str, Tensor]) -> None:
