@@ -557,6 +557,22 @@ def test_tune_takes_stages_and_their_budgets(space: Path, tmp_path: Path, monkey
     assert (request.optuna_storage, request.rolling_rounds) == (f"sqlite:///{tmp_path}/o.db", 2)
 
 
+def test_a_dry_run_of_base_algorithms_counts_full_runs(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "base.yaml"
+    file.write_text(
+        "algorithm: [fedavg, fedprox]\n"
+        "parameters:\n"
+        "  training.lr: {loguniform: [0.01, 0.5]}\n"
+        "  federation.options.mu: {loguniform: [0.001, 1.0], when: {algorithm: fedprox}}\n"
+        "trials: 5\n"
+    )
+    assert call("tune", "--space", str(file), "--stage", "base", "--dry-run", "--out", str(tmp_path / "s")) == 0
+    text = capsys.readouterr().out
+    assert "trials: 5 configurations of each algorithm x 1 seeds = 10 full runs" in text
+    assert "cost: 10.0 full runs" in text and "baselines:" not in text
+    assert "federation.options.mu: 0.001 to 1 (continuous), when algorithm is fedprox" in text
+
+
 def test_wrong_stages_and_rules_are_all_named(space: Path, capsys: Capture, tmp_path: Path) -> None:
     arguments = ["tune", "--space", str(space), "--out", str(tmp_path / "s"), "--stage", "serch", "--futility", "x"]
     assert call(*arguments, "--lr-drop", "2", "--max-failures", "-1", "--optuna-storage", "o.log") == 2

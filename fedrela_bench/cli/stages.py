@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from fedrela_bench.cli.common import attempt
 
 if TYPE_CHECKING:
     from fedrela_bench.study.futility import Futility
@@ -32,11 +35,34 @@ SnapshotRounds = Annotated[
 ]
 
 
-def parse_stages(stages: list[str] | None) -> tuple[str, ...]:
+AS_GIVEN = ("confirm_top", "lr_drop", "race", "max_failures", "optuna_storage")
+
+
+def budgets(
+    options: Mapping[str, Any], parse_seeds: Callable[[str], tuple[int, ...]], faults: list[str]
+) -> dict[str, Any]:
+    """What these options mean in a request; what is wrong with them goes to `faults`.
+
+    Args:
+        options: of the command line.
+        parse_seeds: reads a number or a list of seeds.
+        faults: takes one sentence for each.
+    """
+    seeds, rule = options["confirm_seeds"], options["futility"]
+    return {
+        "stages": parse_stages(options["stage"]),
+        "confirm_seeds": attempt(faults, None, lambda: None if seeds is None else parse_seeds(seeds)),
+        "futility": attempt(faults, None, lambda: parse_futility(rule)),
+        "rolling_rounds": options["snapshot_rounds"],
+        **{name: options[name] for name in AS_GIVEN},
+    }
+
+
+def parse_stages(stages: Sequence[str] | None) -> tuple[str, ...]:
     """``--stage trunks,search`` or one option for each; all of them where none is given."""
     from fedrela_bench.study.request import STAGES
 
-    if stages is None:
+    if not stages:
         return STAGES
     listed = [part.strip() for item in stages for part in item.split(",") if part.strip()]
     return tuple(dict.fromkeys(listed))

@@ -41,6 +41,10 @@ Ray = Annotated[str | None, Opt("--ray-address", metavar="ADDR", help="A Ray clu
 Uri = Annotated[str | None, Opt("--tracking-uri", metavar="URI", help="MLflow store [sqlite in the study folder].")]
 DryRun = Annotated[bool, Opt("--dry-run", help="Print what would be computed and stop.")]
 MOST_SEEDS = 1000
+AS_GIVEN = (
+    *("trials", "sampler", "tracking_uri", "ray_address", "max_concurrent", "cpus_per_trial", "gpus_per_trial"),
+)
+"""Options that mean the same in a request."""
 
 
 def register(app: typer.Typer) -> None:
@@ -89,8 +93,7 @@ def tune(
     common.attempt(faults, "cpu", lambda: common.choose_device(device))
     size, why = common.attempt(faults, common.SMALL, lambda: common.choose_size(profile, device))
     wanted_seeds = common.attempt(faults, None, lambda: None if seeds is None else parse_seeds(seeds))
-    more_seeds = common.attempt(faults, None, lambda: None if confirm_seeds is None else parse_seeds(confirm_seeds))
-    rule = common.attempt(faults, None, lambda: stages.parse_futility(futility))
+    budgets = stages.budgets(ctx.params, parse_seeds, faults)
     layers = Layers(dataset, size, config, overrides_with(overrides_of(ctx), selection, faults))
     chosen, bases, name = common_ground(layers, space, algorithm, faults)
     from fedrela_bench.study.request import TuneRequest
@@ -101,28 +104,14 @@ def tune(
         out=out or Path("studies") / name,
         dataset=name,
         data_dir=data_dir,
-        trials=trials,
-        seeds=wanted_seeds,
-        stages=stages.parse_stages(stage),
-        confirm_seeds=more_seeds,
-        confirm_top=confirm_top,
-        lr_drop=lr_drop,
-        race=race,
-        futility=rule,
-        max_failures=max_failures,
-        optuna_storage=optuna_storage,
-        rolling_rounds=snapshot_rounds,
-        sampler=sampler,
-        search_seed=seed,
-        max_concurrent=max_concurrent,
-        cpus_per_trial=cpus_per_trial,
-        gpus_per_trial=gpus_per_trial,
-        ray_address=ray_address,
-        device=cast(Literal["auto", "cpu", "cuda"], device if device in ("cpu", "cuda") else "auto"),
-        tracking_uri=tracking_uri,
         store=store,
+        seeds=wanted_seeds,
+        search_seed=seed,
+        device=cast(Literal["auto", "cpu", "cuda"], device if device in ("cpu", "cuda") else "auto"),
         progress="quiet" if json_output else "auto",
         command=shlex.join(["fedrela-bench", *sys.argv[1:]]),
+        **{name: ctx.params[name] for name in AS_GIVEN},
+        **budgets,
     )
     if faults:
         raise ConfigError(list(dict.fromkeys([*faults, *request_faults(request)])))
@@ -166,8 +155,8 @@ def _plan(request: TuneRequest, as_json: bool) -> int:
     common.tell(
         f"study: {plan['out']}",
         *(f"  {line}" for line in request.space.describe()),
-        f"baselines: {plan['baselines']} full runs ({', '.join(plan['algorithms'])} x seeds {plan['seeds']})",
-        f"trials: {plan['trials']} configurations x {len(plan['seeds'])} seeds = {plan['cells']} runs forked from them",
+        *([] if request.base_only else [_baselines(plan)]),
+        _trials(plan, request.base_only),
         f"cost: {plan['full_runs']:.1f} full runs, {plan['full_runs_trunks_only']:.1f} if only baselines were shared, "
         f"{plan['full_runs_without_forks']:.0f} if nothing was",
         f"disk: at most {plan['disk_bytes'] / 2**20:.0f} MiB",
@@ -176,11 +165,22 @@ def _plan(request: TuneRequest, as_json: bool) -> int:
     return 0
 
 
+def _baselines(plan: dict[str, Any]) -> str:
+    return f"baselines: {plan['baselines']} full runs ({', '.join(plan['algorithms'])} x seeds {plan['seeds']})"
+
+
+def _trials(plan: dict[str, Any], base_only: bool) -> str:
+    each, kind = (" of each algorithm", "full runs") if base_only else ("", "runs forked from them")
+    return f"trials: {plan['trials']} configurations{each} x {len(plan['seeds'])} seeds = {plan['cells']} {kind}"
+
+
 def plan_of(request: TuneRequest, costs: Forecast) -> dict[str, Any]:
     """What a study computes and writes at most."""
     seeds = list(request.all_seeds)
     trials = min(request.target, request.space.size() or request.target)
     cells, baselines = trials * len(seeds), len(request.bases) * len(seeds)
+    if request.base_only:
+        cells, baselines = cells * len(request.bases), 0
     return {
         "out": str(request.out),
         "dataset": request.dataset,
