@@ -106,7 +106,7 @@ def disk_bytes(plan: Plan, concurrent: int) -> int:
 
     A snapshot holds the model, the server's state, and whatever the algorithm keeps for every client.
     """
-    sizes = snapshot_bytes(plan)
+    sizes = plan.snapshot_bytes
     total = 0
     for trunk in plan.trunks():
         missing = sum(not trunk.entry.snapshot(fork).exists() for fork in trunk.fork_rounds)
@@ -116,20 +116,10 @@ def disk_bytes(plan: Plan, concurrent: int) -> int:
     return total + _running_bytes(plan, concurrent, max(sizes.values()))
 
 
-def snapshot_bytes(plan: Plan) -> dict[str, int]:
-    """Size of one snapshot of every base algorithm."""
-    sizes, request = {}, plan.request
-    for algorithm, base in plan.bases.items():
-        config = base.replace({"seed": plan.seeds[0]})
-        dataset = request.engine.dataset(config, request.data_dir, request.cache_dir)
-        sizes[algorithm] = request.engine.snapshot_bytes(config, dataset)
-    return sizes
-
-
 def branch_bytes(plan: Plan) -> int:
     """States that runs relabelling once keep for periodic ones until the study is finished, at most."""
     periods = [period for period in plan.runtime.periods or () if period]
-    return _missing_trials(plan) * len(plan.seeds) * len(periods) * max(snapshot_bytes(plan).values())
+    return _missing_trials(plan) * len(plan.seeds) * len(periods) * max(plan.snapshot_bytes.values())
 
 
 def _running_bytes(plan: Plan, concurrent: int, snapshot: int) -> int:

@@ -107,6 +107,8 @@ def _known_studies(store: Path, studies: Sequence[Path], forget: Sequence[Path])
     settled = {name for name, study in recorded.items() if study in there or study in {p.absolute() for p in forget}}
     settled |= {_id(study) for study in (*moved, *inside)}
     gone = [study for name, study in recorded.items() if name not in settled]
+    if not there and not moved and not inside and not forget:
+        raise ConfigError(f"nothing says which studies use {store}; name them with --study DIR")
     if gone:
         raise ConfigError(
             [

@@ -94,6 +94,8 @@ class Plan:
     """Data digest by algorithm and seed (the partition may follow the seed)."""
     folder: Path
     """The study folder as an absolute path, for processes in other working directories."""
+    snapshot_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Size of one snapshot of every base algorithm."""
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -136,17 +136,18 @@ def make_plan(
     )
     known: dict[str, str] = {}
     digests: dict[tuple[str, int], str] = {}
+    sizes: dict[str, int] = {}
     for algorithm, base in bases.items():
         nothing: dict[int, str] = {}
-        by_seed = found.attempt(nothing, partial(_digests, request, base, known))
+        by_seed = found.attempt(nothing, partial(_digests, request, base, known, sizes))
         digests.update({(algorithm, seed): digest for seed, digest in by_seed.items()})
     if faults is None:
         found.refuse()
-    return Plan(request, dict(bases), runtime, digests, request.out.resolve())
+    return Plan(request, dict(bases), runtime, digests, request.out.resolve(), sizes)
 
 
-def _digests(request: TuneRequest, base: TrialConfig, known: dict[str, str]) -> dict[int, str]:
-    """The data digest of every seed; the first one's data also show whether the models of this base can be built."""
+def _digests(request: TuneRequest, base: TrialConfig, known: dict[str, str], sizes: dict[str, int]) -> dict[int, str]:
+    """The data digest of every seed; the first one's data also show whether and how large the models can be built."""
     digests = {}
     for index, seed in enumerate(request.every_seed):
         config = base.replace({"seed": seed})
@@ -158,6 +159,7 @@ def _digests(request: TuneRequest, base: TrialConfig, known: dict[str, str]) -> 
                 _check_models(request, config, dataset)
                 _check_options(request, config, dataset)
                 _check_objectives(request, request.engine.measured(config, dataset))
+                sizes[base.federation.algorithm] = request.engine.snapshot_bytes(config, dataset)
         digests[seed] = known[name]
     return digests
 

@@ -84,6 +84,10 @@ class FakeRun:
                 raise ZeroDivisionError("no luck")
             if active and relabel.tau == self.engine.dies_at:
                 os.kill(os.getpid(), 9)
+            once = self.engine.dies_once
+            if active and once is not None and self.completed_rounds == rounds - 1 and not once.exists():
+                once.touch()
+                os.kill(os.getpid(), 9)
             if self.completed_rounds >= rounds:
                 self.status = "completed"
             if diverged:
@@ -121,6 +125,8 @@ class FakeEngine:
     diverges_at: float | None = None
     crashes_at: float | None = None
     dies_at: float | None = None
+    dies_once: Path | None = None
+    """Made by the first process that comes to the last round but one of a relabelled run, which it does not survive."""
     measures_tail: bool = True
     bytes: int = 100
     """Of a snapshot, as forecast."""

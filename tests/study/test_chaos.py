@@ -17,6 +17,7 @@ import numpy as np
 import optuna
 import pytest
 
+from fedrela_bench.errors import ConfigError
 from fedrela_bench.study.runner import tune
 from tests.study import fakes
 from tests.study.drive import launch, mlflow_runs
@@ -147,6 +148,17 @@ def test_a_second_driver_of_a_living_study_is_refused_and_does_no_harm(tmp_path:
     output, _ = first.communicate(timeout=300)
     assert first.returncode == 0, output
     assert repeated(tmp_path / "log") == 0
+
+
+def test_what_no_node_of_a_cluster_has_is_refused_with_numbers(tmp_path: Path, nodes: Any) -> None:
+    asked = request(tmp_path / "s", SPACE, ray_address=nodes.address, cpus_per_trial=64)
+    began = time.monotonic()
+    with pytest.raises(
+        ConfigError, match=r"asks for 64 CPUs and 0 GPUs, but there are \d nodes, the largest with 1 CPUs"
+    ):
+        tune(asked)
+    assert time.monotonic() - began < 30
+    assert not list((tmp_path / "s" / "store").glob("*/*/rounds.jsonl"))
 
 
 class Removal(threading.Thread):

@@ -83,6 +83,12 @@ def test_a_study_that_was_moved_keeps_its_runs_and_one_that_is_gone_must_be_name
     assert sorted(path.name for path in gone.unnamed) == ["c3", "orphan", "t-b"]
 
 
+def test_a_store_that_knows_no_study_is_left_alone(tmp_path: Path) -> None:
+    Store(tmp_path / "store").entry("cell", "c1").begin({})
+    with pytest.raises(ConfigError, match="nothing says which studies use"):
+        find_litter(tmp_path / "store")
+
+
 def test_a_store_moves_with_its_study(tmp_path: Path) -> None:
     out = tmp_path / "a"
     out.mkdir()

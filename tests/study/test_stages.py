@@ -132,6 +132,18 @@ def test_failures_up_to_the_number_allowed_are_no_failure_of_the_study(tmp_path:
     assert tune(replace(asked, max_failures=0)).exit_code == 1
 
 
+def test_a_killed_trial_goes_on_where_it_was(tmp_path: Path) -> None:
+    space = {**ONE, "parameters": {"relabel.tau": {"choice": [0.1]}, "relabel.start": {"choice": [0.3]}}}
+    engine = FakeEngine(dies_once=tmp_path / "died", log=tmp_path / "log")
+    result = tune(request(tmp_path / "study", space, engine=engine, trials=1, rolling_rounds=2))
+    assert (tmp_path / "died").exists()
+    assert [row.outcome.status for row in result.trials] == ["completed"] and result.exit_code == 0
+    rounds = (tmp_path / "log").read_text().splitlines()
+    assert len(rounds) - len(set(rounds)) <= 2
+    assert {run.info.status for run in mlflow_runs(tmp_path / "study")} == {"FINISHED"}
+    assert len(mlflow_runs(tmp_path / "study")) == 3
+
+
 def test_a_broken_setup_does_not_eat_the_whole_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedrela_bench.study.stages.MOST_IN_A_ROW", 3)
     space = {**ONE, "parameters": {"relabel.tau": {"choice": [0.05]}, "training.lr": {"uniform": [0.01, 0.1]}}}
