@@ -64,7 +64,7 @@ def test_help_is_fast_and_loads_nothing_heavy() -> None:
     assert min(seconds) < 1.5
 
 
-@pytest.mark.parametrize("verb", ["run", "tune", "report", "ui", "sync", "doctor", "bench", "data show", "spaces check"])
+@pytest.mark.parametrize("verb", ["run", "tune", "report", "ui", "sync", "gc", "doctor", "bench", "data show"])
 def test_every_verb_has_help(verb: str, capsys: Capture) -> None:
     assert call(*verb.split(), "--help") == 0
     assert f"fedrela-bench {verb}" in capsys.readouterr().out
@@ -505,15 +505,17 @@ def test_a_dry_run_counts_and_starts_nothing(space: Path, capsys: Capture, tmp_p
     assert call(*arguments) == 0
     text = capsys.readouterr().out
     assert "baselines: 4 full runs (fedavg, fedetf x seeds [1, 2])" in text
-    assert "cost: 7.2 full runs, 12 without the common trunks" in text
+    assert re.search(r"cost: [67]\.\d full runs, [67]\.\d if only baselines were shared, 12 if nothing was", text)
+    assert re.search(r"disk: at most \d+ MiB", text)
     assert not out.exists()
     assert call(*arguments, "--json", "--seeds", "3", "--trials", "10", "--algorithm", "fedavg") == 0
     plan = json.loads(capsys.readouterr().out)
-    assert (plan["seeds"], plan["baselines"], plan["cells"], plan["full_runs"]) == ([1, 2, 3], 3, 30, 15.0)
+    assert (plan["seeds"], plan["baselines"], plan["cells"], plan["full_runs"]) == ([1, 2, 3], 3, 12, 7.8)
 
 
 class FakeResult:
     exit_code = 0
+    status, trials = "finished", ()
 
     def to_json(self) -> dict[str, Any]:
         return {"status": "finished"}
@@ -533,11 +535,58 @@ def test_tune_hands_the_request_over(space: Path, capsys: Capture, tmp_path: Pat
     assert json.loads(capsys.readouterr().out) == {"status": "finished"}
     request = seen[0]
     assert (request.seeds, request.trials, request.sampler, request.search_seed) == ((3, 5), 7, "random", 9)
+    assert request.stages == ("trunks", "search", "confirm", "report")
     assert (request.out, request.dataset, request.max_concurrent) == (Path("studies/digits_lt"), "digits_lt", 2)
     assert list(request.bases) == ["fedavg", "fedprox"]
     base = request.bases["fedprox"]
     assert (base.training.lr, base.training.batch_size, base.federation.rounds) == (0.5, 8, 20)
     assert (base.evaluation.selection, base.federation.algorithm) == ("oracle", "fedprox")
+
+
+def test_tune_takes_stages_and_their_budgets(space: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("fedrela_bench.study.runner.tune", lambda request: seen.append(request) or FakeResult())
+    arguments = ["tune", "--space", str(space), "--json", "--stage", "trunks,search", "--stage", "confirm", "--race"]
+    arguments += ["--confirm-seeds", "5", "--confirm-top", "2", "--lr-drop", "0.1", "--futility", "4,0.002"]
+    arguments += ["--max-failures", "3", "--optuna-storage", f"sqlite:///{tmp_path}/o.db", "--snapshot-rounds", "2"]
+    assert call(*arguments) == 0
+    request = seen[0]
+    assert (request.stages, request.race) == (("trunks", "search", "confirm"), True)
+    assert (request.confirm_seeds, request.confirm_top, request.lr_drop) == ((1, 2, 3, 4, 5), 2, 0.1)
+    assert (request.futility.rounds, request.futility.delta, request.max_failures) == (4, 0.002, 3)
+    assert (request.optuna_storage, request.rolling_rounds) == (f"sqlite:///{tmp_path}/o.db", 2)
+
+
+def test_a_dry_run_of_base_algorithms_counts_full_runs(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "base.yaml"
+    file.write_text(
+        "algorithm: [fedavg, fedprox]\n"
+        "parameters:\n"
+        "  training.lr: {loguniform: [0.01, 0.5]}\n"
+        "  federation.options.mu: {loguniform: [0.001, 1.0], when: {algorithm: fedprox}}\n"
+        "trials: 5\n"
+    )
+    assert call("tune", "--space", str(file), "--stage", "base", "--dry-run", "--out", str(tmp_path / "s")) == 0
+    text = capsys.readouterr().out
+    assert "trials: 5 configurations of each algorithm x 1 seeds = 10 full runs" in text
+    assert "cost: 10.0 full runs" in text and "baselines:" not in text
+    assert "federation.options.mu: 0.001 to 1 (continuous), when algorithm is fedprox" in text
+
+
+def test_wrong_stages_and_rules_are_all_named(space: Path, capsys: Capture, tmp_path: Path) -> None:
+    arguments = ["tune", "--space", str(space), "--out", str(tmp_path / "s"), "--stage", "serch", "--futility", "x"]
+    assert call(*arguments, "--lr-drop", "2", "--max-failures", "-1", "--optuna-storage", "o.log") == 2
+    text = capsys.readouterr().err
+    for part in (
+        "unknown stage --stage serch; did you mean search?",
+        "--futility x: write rounds after the fork and the least gain as a fraction",
+        "--lr-drop 2 must be above 0 and below 1",
+        "--max-failures -1 must be at least 0",
+        "--optuna-storage o.log: write sqlite:///FILE",
+    ):
+        assert part in text
+    assert call("tune", "--space", str(space), "--out", str(tmp_path / "s"), "--stage", "base") == 2
+    assert "--stage base tunes without relabelling, but the space searches relabel.tau" in capsys.readouterr().err
 
 
 def test_tune_notes_what_the_search_replaces(space: Path, capsys: Capture, tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fedrela_bench"
-LIGHT = {"errors", "rng", "config", "yaml_io", "files", "rounds"}
+LIGHT = {"errors", "rng", "config", "yaml_io", "files", "leases", "rounds"}
 OURS: dict[str, set[str]] = {
     "errors": set(),
     "rng": set(),
     "config": {"errors"},
     "files": set(),
+    "leases": {"errors"},
     "rounds": set(),
     "yaml_io": {"errors"},
     "checks": {"config", "errors", "data", "models", "algorithms"},

@@ -32,7 +32,7 @@ def draw_mixture(context: LocalContext, count: int, alpha: float) -> tuple[float
     """
     rng: np.random.Generator = context.scratch.setdefault("mixup", context.generator("mixup"))
     share = float(rng.beta(alpha, alpha))
-    return share, torch.from_numpy(rng.permutation(count)).to(context.labels.device)
+    return share, torch.from_numpy(rng.permutation(count)).to(context.labels.device, non_blocking=True)
 
 
 def mix_images(batch: Batch, share: float, partners: Tensor) -> Tensor:

@@ -228,16 +228,13 @@ def _evenly(rows: np.ndarray, count: int) -> np.ndarray:
     return rows[places.round().astype(np.int64)]
 
 
-def study_hours(runs: Mapping[str, float], trials: Mapping[str, float], seeds: int, wanted: int, slots: int) -> float:
-    """Hours of a study: every baseline with every seed, then trials spread evenly over the algorithms.
+def study_hours(seconds: Mapping[str, float], longest: float, slots: int) -> float:
+    """Hours of a study.
 
     Args:
-        runs: seconds of a full run by algorithm.
-        trials: mean seconds of a trial's run behind its fork, by algorithm.
-        seeds: of every configuration.
-        wanted: trials.
+        seconds: of all that is computed, by algorithm.
+        longest: seconds of the longest single run; nothing takes less.
         slots: runs side by side.
     """
-    baselines = max(sum(runs.values()) * seeds / slots, *runs.values())
-    mean = sum(trials.values()) / len(trials)
-    return (baselines + max(wanted * seeds * mean / slots, mean if wanted else 0.0)) / 3600
+    total = sum(seconds.values())
+    return max(total / slots, min(longest, total)) / 3600

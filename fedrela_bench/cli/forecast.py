@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedrela_bench.bench.rates import Rate
     from fedrela_bench.config import TrialConfig
     from fedrela_bench.data.federated import FederatedDataset
+    from fedrela_bench.study.forecast import Forecast as Costs
     from fedrela_bench.study.request import TuneRequest
 
 SECONDS = 6.0
@@ -37,18 +38,18 @@ class Forecast:
 
 @dataclass(frozen=True)
 class _Cost:
-    """Seconds of one algorithm's full run and of its average trial behind the fork."""
+    """Seconds of one algorithm's full run and of a relabelling pass over all clients."""
 
     run: float
-    trial: float
+    relabel: float
 
 
-def forecast(request: TuneRequest, tails: dict[str, float]) -> Forecast | None:
+def forecast(request: TuneRequest, costs: Costs) -> Forecast | None:
     """Time what a checked request would run; None where that is not possible here, as for a GPU that others have.
 
     Args:
         request: has passed preflight.
-        tails: mean share of a run behind the fork, by algorithm.
+        costs: what it computes at most.
     """
     import torch
 
@@ -61,18 +62,20 @@ def forecast(request: TuneRequest, tails: dict[str, float]) -> Forecast | None:
     threads = torch.get_num_threads()
     torch.set_num_threads(request.cpus_per_trial)
     try:
-        costs, said = _costs(request, tails, device)
+        timed, said = _costs(request, device)
     finally:
         torch.set_num_threads(threads)
-    mean = _Cost(fmean(cost.run for cost in costs.values()), fmean(cost.trial for cost in costs.values()))
-    known = {name: costs.get(name, mean) for name in request.bases}
+    mean = _Cost(fmean(cost.run for cost in timed.values()), fmean(cost.relabel for cost in timed.values()))
+    known = {name: timed.get(name, mean) for name in request.bases}
     slots = _slots(request, device, gpus)
     # A GPU that trials share is taken to be no faster than one that a single trial has.
     shared = 1 / gpus if 0 < gpus < 1 else 1.0
-    runs = {name: shared * cost.run for name, cost in known.items()}
-    trials = {name: shared * cost.trial for name, cost in known.items()}
-    hours = study_hours(runs, trials, len(request.all_seeds), request.target, slots)
-    untimed = [name for name in known if name not in costs]
+    seconds = {
+        name: shared * (costs.runs.get(name, 0.0) * cost.run + costs.passes.get(name, 0) * cost.relabel)
+        for name, cost in known.items()
+    }
+    hours = study_hours(seconds, shared * max(cost.run for cost in known.values()), slots)
+    untimed = [name for name in known if name not in timed]
     rest = f"; {', '.join(untimed)} taken as the others' mean" if untimed else ""
     return Forecast(hours, slots, said + rest)
 
@@ -85,7 +88,7 @@ def _slots(request: TuneRequest, device: str, gpus: float) -> int:
     return concurrency(request, gpus, local_capacity(device))
 
 
-def _costs(request: TuneRequest, tails: dict[str, float], device: str) -> tuple[dict[str, _Cost], str]:
+def _costs(request: TuneRequest, device: str) -> tuple[dict[str, _Cost], str]:
     from fedrela_bench.bench.rates import model_name, rate_of
 
     deadline = time.perf_counter() + SECONDS
@@ -98,15 +101,15 @@ def _costs(request: TuneRequest, tails: dict[str, float], device: str) -> tuple[
         config = base.replace({"seed": request.all_seeds[0]})
         dataset: FederatedDataset = request.engine.dataset(config, request.data_dir, request.cache_dir)
         rate = rate_of(config, dataset, device, max(LEAST, left / (len(request.bases) - place)), request.cache_dir)
-        costs[name] = _cost(config, dataset, rate, tails[name])
+        costs[name] = _cost(config, dataset, rate)
         said = said or _said(model_name(config, dataset), config, rate)
     return costs, said
 
 
-def _cost(config: TrialConfig, dataset: FederatedDataset, rate: Rate, tail: float) -> _Cost:
+def _cost(config: TrialConfig, dataset: FederatedDataset, rate: Rate) -> _Cost:
     images = sum(len(rows) for rows in dataset.clients)
     run = rate.run_seconds(config, images, len(dataset.test_labels))
-    return _Cost(run, tail * run + images * rate.relabelled)
+    return _Cost(run, images * rate.relabelled)
 
 
 def _said(model: str, config: TrialConfig, rate: Rate) -> str:

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from fedrela_bench.cli import common
+from fedrela_bench.cli import common, stages
 from fedrela_bench.cli.bases import Layers, common_ground, overrides_with, request_faults, study_notes
 from fedrela_bench.cli.command import OverrideCommand, overrides_of
-from fedrela_bench.cli.forecast import forecast
-from fedrela_bench.errors import ConfigError
+from fedrela_bench.cli.forecast import forecast as hours_of
+from fedrela_bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
+    from fedrela_bench.study.forecast import Forecast
     from fedrela_bench.study.request import TuneRequest
+    from fedrela_bench.study.results import StudyResult
 
 Opt = typer.Option
 SpaceFile = Annotated[str | None, Opt("--space", metavar="FILE", help="Search space [the dataset's].")]
@@ -40,6 +42,10 @@ Ray = Annotated[str | None, Opt("--ray-address", metavar="ADDR", help="A Ray clu
 Uri = Annotated[str | None, Opt("--tracking-uri", metavar="URI", help="MLflow store [sqlite in the study folder].")]
 DryRun = Annotated[bool, Opt("--dry-run", help="Print what would be computed and stop.")]
 MOST_SEEDS = 1000
+AS_GIVEN = (
+    *("trials", "sampler", "tracking_uri", "ray_address", "max_concurrent", "cpus_per_trial", "gpus_per_trial"),
+)
+"""Options that mean the same in a request."""
 
 
 def register(app: typer.Typer) -> None:
@@ -63,6 +69,15 @@ def tune(
     out: Out = None,
     store: Store = None,
     device: common.Device = "auto",
+    stage: stages.Stage = None,
+    confirm_seeds: stages.ConfirmSeeds = None,
+    confirm_top: stages.ConfirmTop = 3,
+    lr_drop: stages.LrDrop = None,
+    race: stages.Race = False,
+    futility: stages.FutilityRule = None,
+    max_failures: stages.MaxFailures = 0,
+    optuna_storage: stages.OptunaStorage = None,
+    snapshot_rounds: stages.SnapshotRounds = None,
     max_concurrent: Concurrent = None,
     cpus_per_trial: Cpus = 1,
     gpus_per_trial: Gpus = None,
@@ -79,6 +94,7 @@ def tune(
     common.attempt(faults, "cpu", lambda: common.choose_device(device))
     size, why = common.attempt(faults, common.SMALL, lambda: common.choose_size(profile, device))
     wanted_seeds = common.attempt(faults, None, lambda: None if seeds is None else parse_seeds(seeds))
+    budgets = stages.budgets(ctx.params, parse_seeds, faults)
     layers = Layers(dataset, size, config, overrides_with(overrides_of(ctx), selection, faults))
     chosen, bases, name = common_ground(layers, space, algorithm, faults)
     from fedrela_bench.study.request import TuneRequest
@@ -89,19 +105,14 @@ def tune(
         out=out or Path("studies") / name,
         dataset=name,
         data_dir=data_dir,
-        trials=trials,
-        seeds=wanted_seeds,
-        sampler=sampler,
-        search_seed=seed,
-        max_concurrent=max_concurrent,
-        cpus_per_trial=cpus_per_trial,
-        gpus_per_trial=gpus_per_trial,
-        ray_address=ray_address,
-        device=cast(Literal["auto", "cpu", "cuda"], device if device in ("cpu", "cuda") else "auto"),
-        tracking_uri=tracking_uri,
         store=store,
+        seeds=wanted_seeds,
+        search_seed=seed,
+        device=cast(Literal["auto", "cpu", "cuda"], device if device in ("cpu", "cuda") else "auto"),
         progress="quiet" if json_output else "auto",
         command=shlex.join(["fedrela-bench", *sys.argv[1:]]),
+        **{name: ctx.params[name] for name in AS_GIVEN},
+        **budgets,
     )
     if faults:
         raise ConfigError(list(dict.fromkeys([*faults, *request_faults(request)])))
@@ -115,16 +126,32 @@ def _search(request: TuneRequest, as_json: bool) -> int:
     from fedrela_bench.study.runner import tune as run_study
 
     result = run_study(request)
+    _report(request, result)
     print(json.dumps(result.to_json()) if as_json else render_text(result), flush=True)
     return int(result.exit_code)
 
 
-def _plan(request: TuneRequest, as_json: bool) -> int:
-    from fedrela_bench.study.runner import preflight
+def _report(request: TuneRequest, result: StudyResult) -> None:
+    """The report stage: tables of the study beside what it was compared with."""
+    if "report" not in request.stages or result.status != "finished" or not result.trials:
+        return
+    from fedrela_bench.reporting.report import render_report
 
-    preflight(request)
-    plan = plan_of(request)
-    timed = forecast(request, plan.pop("tails"))
+    try:
+        made = render_report(request.out, uri=request.uri)
+        result.report = [str(path) for path in made.files]
+    except BenchError as error:
+        result.warnings.append(f"no report ({error}); `{result.report_command}` writes it")
+
+
+def _plan(request: TuneRequest, as_json: bool) -> int:
+    from fedrela_bench.study.forecast import forecast
+    from fedrela_bench.study.preflight import CONCURRENT, preflight
+
+    checked = preflight(request)
+    costs = forecast(checked.plan, request.max_concurrent or CONCURRENT)
+    timed = hours_of(request, costs)
+    plan = plan_of(request, costs)
     plan |= {"hours": None, "slots": None} if timed is None else {"hours": round(timed.hours, 4), "slots": timed.slots}
     if as_json:
         print(json.dumps(plan))
@@ -132,36 +159,46 @@ def _plan(request: TuneRequest, as_json: bool) -> int:
     common.tell(
         f"study: {plan['out']}",
         *(f"  {line}" for line in request.space.describe()),
-        f"baselines: {plan['baselines']} full runs ({', '.join(plan['algorithms'])} x seeds {plan['seeds']})",
-        f"trials: {plan['trials']} configurations x {len(plan['seeds'])} seeds = {plan['cells']} runs forked from them",
-        f"cost: {plan['full_runs']:.1f} full runs, {plan['full_runs_without_forks']} without the common trunks",
+        *([] if request.base_only else [_baselines(plan)]),
+        _trials(plan, request.base_only),
+        f"cost: {plan['full_runs']:.1f} full runs, {plan['full_runs_trunks_only']:.1f} if only baselines were shared, "
+        f"{plan['full_runs_without_forks']:.0f} if nothing was",
+        f"disk: at most {plan['disk_bytes'] / 2**20:.0f} MiB",
         timed.text() if timed else "time: unknown, torch sees no GPU on this machine to time a trial on",
         "nothing was started (--dry-run)",
     )
     return 0
 
 
-def plan_of(request: TuneRequest) -> dict[str, Any]:
-    """What a study computes at most, in full runs; trials are taken as spread evenly over the fork rounds."""
-    tails = {}
-    for name, base in request.bases.items():
-        rounds = base.federation.rounds
-        forks = request.space.fork_rounds(base) or [rounds]
-        tails[name] = sum((rounds - fork) / rounds for fork in forks) / len(forks)
+def _baselines(plan: dict[str, Any]) -> str:
+    return f"baselines: {plan['baselines']} full runs ({', '.join(plan['algorithms'])} x seeds {plan['seeds']})"
+
+
+def _trials(plan: dict[str, Any], base_only: bool) -> str:
+    each, kind = (" of each algorithm", "full runs") if base_only else ("", "runs forked from them")
+    return f"trials: {plan['trials']} configurations{each} x {len(plan['seeds'])} seeds = {plan['cells']} {kind}"
+
+
+def plan_of(request: TuneRequest, costs: Forecast) -> dict[str, Any]:
+    """What a study computes and writes at most."""
     seeds = list(request.all_seeds)
-    cells, baselines = request.target * len(seeds), len(request.bases) * len(seeds)
+    trials = min(request.target, request.space.size() or request.target)
+    cells, baselines = trials * len(seeds), len(request.bases) * len(seeds)
+    if request.base_only:
+        cells, baselines = cells * len(request.bases), 0
     return {
         "out": str(request.out),
         "dataset": request.dataset,
         "algorithms": list(request.bases),
         "seeds": seeds,
-        "trials": request.target,
+        "trials": trials,
         "space_points": request.space.size(),
         "baselines": baselines,
         "cells": cells,
-        "full_runs": round(baselines + cells * sum(tails.values()) / len(tails), 2),
-        "full_runs_without_forks": baselines + cells,
-        "tails": tails,
+        "full_runs": round(costs.full_runs, 2),
+        "full_runs_trunks_only": round(costs.trunks_only, 2),
+        "full_runs_without_forks": costs.unshared,
+        "disk_bytes": costs.disk,
     }
 
 

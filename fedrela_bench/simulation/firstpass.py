@@ -21,7 +21,7 @@ from fedrela_bench.files import write_atomically
 from fedrela_bench.simulation.snapshot import base_key
 from fedrela_bench.simulation.state import SIMULATION_VERSION
 
-LARGEST_BYTES = 256 << 20
+LARGEST_BYTES = 64 << 20
 """Larger passes are computed anew: keeping them would cost more disk than time."""
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fedrela_bench.config import Json, TrialConfig
-from fedrela_bench.errors import StoreError
-from fedrela_bench.study.advance import advance, resume
+from fedrela_bench.study.compute import reach
 from fedrela_bench.study.curve import class_arrays
-from fedrela_bench.study.engine import Run, Runtime
-from fedrela_bench.study.store import Entry
-from fedrela_bench.study.trunk import fork_snapshot, run_trunk, summary
+from fedrela_bench.study.engine import Runtime, Stopped
+from fedrela_bench.study.files import write_atomic
+from fedrela_bench.study.futility import Futile
+from fedrela_bench.study.lineage import curve_of
+from fedrela_bench.study.trunk import run_trunk, summary
 
 
 def run_cell(config: TrialConfig, dataset: Any, runtime: Runtime) -> Json:
-    """The finished run of a configuration, from the store or computed from its trunk's snapshot at T.
+    """The finished run of a configuration, from the store or computed from the state it branches off.
 
     Bit for bit the uninterrupted run of the same configuration. A configuration whose relabelling changes nothing is
     its trunk.
@@ -29,6 +32,7 @@ def run_cell(config: TrialConfig, dataset: Any, runtime: Runtime) -> Json:
 
     Raises:
         Stopped: the study is to stop; what was computed stays.
+        Futile: the run gains too little, by the rule of `Runtime.futility`.
     """
     entry = runtime.entry(config, dataset.digest)
     if entry.kind == "trunk":
@@ -36,37 +40,48 @@ def run_cell(config: TrialConfig, dataset: Any, runtime: Runtime) -> Json:
     found = runtime.store.result("cell", entry.key)
     if found is not None:
         return found
-    with entry.lease():
-        return runtime.store.result("cell", entry.key) or _compute(config, dataset, runtime, entry)
+    with entry.lease(until=runtime.stopping) as held:
+        if not held:
+            raise Stopped
+        return runtime.store.result("cell", entry.key) or _compute(config, dataset, runtime)
 
 
-def _compute(config: TrialConfig, dataset: Any, runtime: Runtime, entry: Entry) -> Json:
-    entry.begin(config.model_dump(mode="json"))
-    run = runtime.engine.simulation(config, dataset, runtime.device)
-    first = config.relabel_round + 1
-    newest = first - 1 + len(entry.journal.rounds(first))
-    if not resume(run, [entry.rolling], runtime, newest) and not _fork(run, config, dataset, runtime):
-        ended = run_trunk(config, dataset, runtime)["status"]
-        return _commit(config, dataset, runtime, entry, ended, None)
-    last = advance(run, entry, runtime, first, config.federation.rounds)
-    return _commit(config, dataset, runtime, entry, run.status, last)
+def _compute(config: TrialConfig, dataset: Any, runtime: Runtime) -> Json:
+    reached = reach(config, dataset, runtime, config.federation.rounds, watch=_watch(config, dataset, runtime))
+    if reached is None:
+        parent = runtime.lineage(config, dataset.digest)[-2]
+        return _commit(config, dataset, runtime, run_cell(parent.config, dataset, runtime)["status"], None)
+    run, last = reached
+    return _commit(config, dataset, runtime, run.status, last)
 
 
-def _fork(run: Run, config: TrialConfig, dataset: Any, runtime: Runtime) -> bool:
-    """Restore the trunk's state at T; False when the base run ended before T."""
-    for _ in range(2):
-        path = fork_snapshot(config, dataset, runtime)
-        if path is None:
-            return False
-        if resume(run, [path], runtime, config.relabel_round):
-            return True
-    raise StoreError(f"snapshots of round {config.relabel_round} do not last: {runtime.store.damaged[-1]}")
+def _watch(config: TrialConfig, dataset: Any, runtime: Runtime) -> Callable[[int], None]:
+    rule, lineage = runtime.futility, runtime.lineage(config, dataset.digest)
+
+    def watch(completed: int) -> None:
+        if rule is not None and completed >= lineage[0].last + rule.rounds:
+            why = rule.verdict(lineage)
+            if why is not None:
+                raise Futile(why)
+
+    return watch
 
 
-def _commit(config: TrialConfig, dataset: Any, runtime: Runtime, entry: Entry, status: str, last: Any) -> Json:
-    own = entry.journal.rounds(config.relabel_round + 1)
-    trunk = runtime.trunk(config, dataset.digest)
-    curve = trunk.journal.rounds(1)[: config.relabel_round] + own
-    entry.write_arrays("curves.npz", class_arrays(own, last.confusion if last is not None else {}))
-    facts = {"fork_round": config.relabel_round, "trunk_key": trunk.key, "computed_rounds": len(own)}
+def _commit(config: TrialConfig, dataset: Any, runtime: Runtime, status: str, last: Any) -> Json:
+    lineage = runtime.lineage(config, dataset.digest)
+    entry, curve = lineage[-1].entry, curve_of(lineage)
+    for segment in lineage[1:-1]:
+        _copy_relabelling(segment.entry.folder, entry.folder, segment.last)
+    own = curve_of(lineage[-1:])
+    after_fork = [line for line in curve if line["round"] > config.relabel_round]
+    entry.write_arrays("curves.npz", class_arrays(after_fork, last.confusion if last is not None else {}))
+    facts = {"fork_round": config.relabel_round, "trunk_key": lineage[0].entry.key, "computed_rounds": len(own)}
+    facts["branch_round"] = lineage[-1].first - 1
     return entry.commit({**facts, **summary(config, dataset, runtime, entry, status, curve, own)})
+
+
+def _copy_relabelling(source: Path, target: Path, last: int) -> None:
+    """What was relabelled in the rounds that a cell shares belongs to its record, too."""
+    for path in source.glob("relabel_r*.npz"):
+        if int(path.stem[9:]) <= last and not (target / path.name).exists():
+            write_atomic(target / path.name, path.read_bytes())

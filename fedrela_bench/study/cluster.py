@@ -8,7 +8,8 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from fedrela_bench.study.interrupt import signals_blocked
 from fedrela_bench.study.request import TuneRequest
 
 CONNECT_SECONDS = 4.0
+PROOF_SECONDS = 60.0
 OBJECT_STORE_BYTES = 100 * 2**20
+NODE_LABEL = "ray.io/node-id"
 SMALLEST_SHARE = 1e-4
 """Ray counts GPUs in steps of this size."""
 LONGEST_TEMP = 40
@@ -233,6 +236,12 @@ def _temp_dir(out: Path) -> Iterator[Path]:
         drop_temp(out)
 
 
+def avoiding(nodes: Iterable[str]) -> dict[str, str]:
+    """A label selector for everything but these nodes; empty when there are none to avoid."""
+    listed = sorted(nodes)
+    return {NODE_LABEL: f"!in({', '.join(listed)})"} if listed else {}
+
+
 def cluster_capacity() -> Capacity:
     """CPUs and GPUs of the connected cluster's live nodes."""
     import ray
@@ -253,16 +262,32 @@ def prove_shared(folder: Path) -> None:
     nodes = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
     if len(nodes) < 2:
         return
-    token = folder / ".token"
-    token.write_text(str(os.getpid()), encoding="utf-8")
-    sees = ray.remote(num_cpus=0)(lambda path, text: Path(path).is_file() and Path(path).read_text() == text)
-    calls = {
-        name: sees.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
-            str(token), str(os.getpid())
-        )
-        for node, name in nodes.items()
-    }
-    blind = [name for name, call in calls.items() if not ray.get(call)]
+    # Another study may prove the same folder at the same time.
+    text = uuid.uuid4().hex
+    token = folder / f".token-{text}"
+    token.write_text(text, encoding="utf-8")
+    sees = ray.remote(num_cpus=0, max_retries=0)(_sees)
+    calls = {}
+    for node in nodes:
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        calls[node] = sees.options(scheduling_strategy=there).remote(str(token), text)
+    blind = sorted({nodes[node] for node, call in calls.items() if not _answered(call)})
     token.unlink(missing_ok=True)
     if blind:
-        raise StoreError(f"{folder} is not visible on {', '.join(blind)}; give an --out that all nodes share")
+        raise StoreError(
+            f"{folder} is not visible (or not in time) on {', '.join(blind)}; give an --out that all nodes share"
+        )
+
+
+def _sees(path: str, text: str) -> bool:
+    return Path(path).is_file() and Path(path).read_text(encoding="utf-8") == text
+
+
+def _answered(call: Any) -> bool:
+    """Whether a node says in time that it sees the folder."""
+    import ray
+
+    try:
+        return bool(ray.get(call, timeout=PROOF_SECONDS))
+    except ray.exceptions.RayError:
+        return False

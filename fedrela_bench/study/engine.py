@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import BenchError
+from fedrela_bench.study.futility import Futility
 from fedrela_bench.study.keys import Fingerprint, cell_key, numerics, trunk_key
+from fedrela_bench.study.lineage import Segment
 from fedrela_bench.study.store import Entry, Store
 
 
 class Stopped(BenchError):  # noqa: N818 - not an error, the end of a request
     """The study was asked to stop; the state so far is in the store."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped on request; the same command continues")
 
 
 class Run(Protocol):
@@ -39,9 +44,11 @@ class Engine(Protocol):
     def dataset(self, config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> Any: ...
     def check(self, config: TrialConfig, dataset: Any) -> None: ...
     def measured(self, config: TrialConfig, dataset: Any) -> set[str]: ...
-    def simulation(self, config: TrialConfig, dataset: Any, device: str) -> Run: ...
+    def snapshot_bytes(self, config: TrialConfig, dataset: Any) -> int: ...
+    def simulation(self, config: TrialConfig, dataset: Any, device: str, kept: Path | None = None) -> Run: ...
     def save(self, path: Path, snapshot: Any) -> None: ...
     def load(self, path: Path) -> Any: ...
+    def branch(self, snapshot: Any, config: TrialConfig) -> Any: ...
     def prepare(self, threads: int, gpu_share: float) -> None: ...
     def release(self) -> None: ...
 
@@ -78,11 +85,24 @@ class SimulationEngine:
 
         return {"overall", *(name for name, classes in class_groups(config, dataset).items() if classes)}
 
-    def simulation(self, config: TrialConfig, dataset: Any, device: str) -> Run:
-        """A simulation before its first round."""
-        from fedrela_bench.simulation import Simulation
+    def snapshot_bytes(self, config: TrialConfig, dataset: Any) -> int:
+        """Bytes of a snapshot once every client has taken part: model, server, labels, and what clients keep."""
+        import torch
 
-        return Simulation(config, dataset, device)
+        from fedrela_bench.simulation.setup import make_model
+
+        model, algorithm, server = make_model(config, dataset, torch.device("cpu"))
+        tensors = [server.params, server.buffers, *server.state.values(), *model.counters]
+        size = model.size(model.net.backbone.feature_dim, dataset.num_classes)
+        kept = algorithm.client_state_floats(size) * config.federation.clients * server.params.element_size()
+        labels = len(dataset.labels) * torch.int64.itemsize
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + labels + kept
+
+    def simulation(self, config: TrialConfig, dataset: Any, device: str, kept: Path | None = None) -> Run:
+        """A simulation before its first round; `kept` is where forks of a trunk share posteriors of the pass at T."""
+        from fedrela_bench.simulation import PosteriorFolder, Simulation
+
+        return Simulation(config, dataset, device, posteriors=None if kept is None else PosteriorFolder(kept))
 
     def save(self, path: Path, snapshot: Any) -> None:
         """Write a snapshot atomically."""
@@ -95,6 +115,13 @@ class SimulationEngine:
         from fedrela_bench.simulation import load_snapshot
 
         return load_snapshot(path)
+
+    def branch(self, snapshot: Any, config: TrialConfig) -> Any:
+        """A state of a run that relabels once, for one that has done nothing else so far but will relabel again."""
+        from fedrela_bench.simulation.snapshot import Snapshot
+
+        known: Snapshot = snapshot
+        return known if known.relabel is None else replace(known, relabel=config.relabelling())
 
     def prepare(self, threads: int, gpu_share: float) -> None:
         """Set this process's threads to its CPU request, and its share of GPU memory where devices are shared."""
@@ -115,6 +142,13 @@ class SimulationEngine:
             torch.cuda.empty_cache()
 
 
+@dataclass
+class Meter:
+    """What one process really computed, rounds that were there before included."""
+
+    rounds: int = 0
+
+
 @dataclass(frozen=True)
 class Runtime:
     """Where and how one process computes; the same values on the driver give the same keys."""
@@ -125,9 +159,15 @@ class Runtime:
     device_class: str = "cpu"
     threads: int = 1
     rolling_seconds: float = 60.0
-    """At most this much work of a cell or trunk is repeated after a kill."""
+    """At most this much work of a cell or trunk is repeated after a kill ..."""
+    rolling_rounds: int | None = None
+    """... and at most so many rounds, where this is given."""
     stop_file: Path | None = None
     """Exists once the study is to stop."""
+    periods: tuple[int, ...] | None = None
+    """Periods for which runs that relabel once keep a state to branch off; None: periodic runs fork from the trunk."""
+    futility: Futility | None = None
+    meter: Meter = field(default_factory=Meter, compare=False)
 
     def fingerprint(self, config: TrialConfig, data_digest: str) -> Fingerprint:
         """What keys hold besides the configuration."""
@@ -143,6 +183,34 @@ class Runtime:
         if not config.relabel.active(config.federation.rounds):
             return self.trunk(config, data_digest)
         return self.store.entry("cell", cell_key(config, self.fingerprint(config, data_digest)))
+
+    def lineage(self, config: TrialConfig, data_digest: str) -> list[Segment]:
+        """Where the rounds of a run are: in its trunk up to T, then in itself.
+
+        Until its second relabelling a periodic run is the run that relabels once; it shares those rounds with it, and
+        through it with every other period.
+        """
+        rounds, fork = config.federation.rounds, config.relabel_round
+        trunk, entry = self.trunk(config, data_digest), self.entry(config, data_digest)
+        if entry.kind == "trunk":
+            return [Segment(trunk, config.base(), 1, rounds)]
+        segments, period = [Segment(trunk, config.base(), 1, fork)], config.relabelling()["period"]
+        if period and self.periods is not None:
+            once = config.replace({"relabel.period": 0})
+            segments.append(Segment(self.entry(once, data_digest), once, fork + 1, fork + period))
+        return [*segments, Segment(entry, config, segments[-1].last + 1, rounds)]
+
+    def branch_rounds(self, config: TrialConfig) -> tuple[int, ...]:
+        """Rounds after which this run keeps a state for periodic runs to branch off."""
+        if config.relabelling()["period"] or not config.relabel.active(config.federation.rounds):
+            return ()
+        rounds = (config.relabel_round + period for period in self.periods or () if period)
+        return tuple(round_ for round_ in sorted(set(rounds)) if round_ < config.federation.rounds)
+
+    def require_going_on(self) -> None:
+        """Raise Stopped once the study was asked to stop."""
+        if self.stopping():
+            raise Stopped
 
     def stopping(self) -> bool:
         """Whether the study was asked to stop."""

@@ -1,25 +1,176 @@
-"""What a study will write, before it starts."""
+"""What a study will cost and write, before it starts."""
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.rng import generator
+from fedrela_bench.study.confirm import fixed_arms
 from fedrela_bench.study.plan import Plan
+from fedrela_bench.study.space import ALGORITHM, Space
 
 FLOOR = 50 * 2**20
-"""Journals, results, MLflow's database and Ray's logs of a small study."""
+"""MLflow's database and Ray's logs of a small study."""
+LINE_BYTES = 900
+"""Of a journal line besides its counts per class."""
+CELL_BYTES = 64 * 2**10
+"""Result, configuration and relabel records of one run."""
+DRAWS = 200
+"""Draws in a row that give no new point before a space counts as exhausted."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Upper bounds, for trials drawn evenly from the space."""
+
+    full_runs: float
+    """Rounds to compute, divided by the rounds of one run."""
+    trunks_only: float
+    """The same if only baselines were shared, not the rounds between the fork and a first differing refresh."""
+    unshared: float
+    """The same if every run started at round 1."""
+    disk: int
+    """Bytes."""
+    runs: Mapping[str, float]
+    """`full_runs` by algorithm."""
+    passes: Mapping[str, int]
+    """First relabelling passes by algorithm."""
+
+
+def forecast(plan: Plan, concurrent: int) -> Forecast:
+    """What the whole study takes, counted on points drawn from its space as random search would."""
+    rounds = max(base.federation.rounds for base in plan.bases.values())
+    trunks = [] if plan.request.base_only else plan.trunks(_trunk_seeds(plan))
+    shared = {trunk.entry.key: trunk.config.federation.rounds for trunk in trunks}
+    owners = {trunk.entry.key: trunk.algorithm for trunk in trunks}
+    alone, forks = dict(shared), set[str]()
+    for config, digest in _configs(plan):
+        lineage = plan.runtime.lineage(config, digest)
+        owners |= {part.entry.key: config.federation.algorithm for part in lineage}
+        forks |= {lineage[-1].entry.key} if lineage[1:] else set()
+        alone.setdefault(lineage[-1].entry.key, rounds - lineage[0].last if lineage[1:] else rounds)
+        for part in lineage:
+            shared[part.entry.key] = max(shared.get(part.entry.key, 0), part.last - part.first + 1)
+    total, unshared = sum(shared.values()), sum(alone.values())
+    return Forecast(
+        full_runs=total / rounds,
+        trunks_only=unshared / rounds,
+        unshared=float(len(alone)),
+        disk=disk_bytes(plan, concurrent),
+        runs={name: sum(shared[key] for key in shared if owners[key] == name) / rounds for name in plan.bases},
+        passes=Counter(owners[key] for key in forks),
+    )
+
+
+def _trunk_seeds(plan: Plan) -> tuple[int, ...]:
+    """Seeds of all baselines; in a race nobody knows who gets more, the fixed arms do."""
+    return tuple(dict.fromkeys((*plan.seeds, *(plan.request.final_seeds if _confirms(plan) else ()))))
+
+
+def _confirms(plan: Plan) -> bool:
+    return "confirm" in plan.request.stages and not plan.request.base_only
+
+
+def _configs(plan: Plan) -> Iterator[tuple[TrialConfig, str]]:
+    """Configurations of the target number of distinct points for every seed, and those to confirm for theirs."""
+    space, points = plan.request.space, list[Json]()
+    spaces = [space.with_algorithms([name]) for name in plan.bases] if plan.request.base_only else [space]
+    for part in spaces:
+        points += _points(plan, part)
+    runs = [(point, seed) for point in points for seed in plan.seeds]
+    if _confirms(plan):
+        # Any points of the right number stand for the best ones.
+        best = points[: plan.request.confirm_top * len(plan.bases)]
+        arms = [*best, *(arm.point for arm in fixed_arms(plan))]
+        runs += [(point, seed) for point in arms for seed in plan.request.final_seeds]
+    for point, seed in runs:
+        yield plan.config(point, seed), plan.digests[point[ALGORITHM], seed]
+
+
+def _points(plan: Plan, space: Space) -> list[Json]:
+    rng = generator(plan.request.search_seed, "forecast")
+    queued = [space.point(params) for params in space.defaults(plan.bases)]
+    found: dict[str, Json] = {}
+    fruitless = 0
+    while len(found) < plan.request.target and fruitless < DRAWS:
+        point = _filled(space, queued.pop(0), rng) if queued else space.sample(rng)
+        key = plan.key(point)
+        fruitless = fruitless + 1 if key in found else 0
+        found.setdefault(key, point)
+    return list(found.values())
+
+
+def _filled(space: Space, part: Json, rng: np.random.Generator) -> Json:
+    """A point that says only some fields, with the others drawn."""
+    drawn = space.sample(rng)
+    while drawn[ALGORITHM] != part[ALGORITHM]:
+        drawn = space.sample(rng)
+    return {**drawn, **{name: value for name, value in part.items() if name in drawn}}
 
 
 def disk_bytes(plan: Plan, concurrent: int) -> int:
-    """Bytes the study still adds: missing snapshots of its baselines, rolling states, and small files.
+    """Bytes the study still adds: missing snapshots of its baselines, rolling states, journals and results.
 
-    Counts the model and the server; what an algorithm keeps per client comes on top when it has trained.
+    A snapshot holds the model, the server's state, and whatever the algorithm keeps for every client.
     """
-    total = FLOOR
-    for algorithm in plan.bases:
-        trunks = [trunk for trunk in plan.trunks() if trunk.algorithm == algorithm]
-        missing = [sum(not trunk.entry.snapshot(fork).exists() for fork in trunk.fork_rounds) for trunk in trunks]
-        if any(missing):
-            config = trunks[0].config
-            dataset = plan.runtime.engine.dataset(config, plan.request.data_dir, plan.request.cache_dir)
-            run = plan.runtime.engine.simulation(config, dataset, "cpu")
-            total += (sum(missing) + 2 * concurrent) * int(run.snapshot().nbytes)
-    return total
+    sizes = plan.snapshot_bytes
+    total = 0
+    for trunk in plan.trunks():
+        missing = sum(not trunk.entry.snapshot(fork).exists() for fork in trunk.fork_rounds)
+        total += missing * sizes[trunk.algorithm]
+    more = len(_trunk_seeds(plan)) - len(plan.seeds)
+    total += more * (plan.request.confirm_top + 1) * sum(sizes.values()) if _missing_trials(plan) else 0
+    return total + _running_bytes(plan, concurrent, max(sizes.values()))
+
+
+def branch_bytes(plan: Plan) -> int:
+    """States that runs relabelling once keep for periodic ones until the study is finished, at most."""
+    periods = [period for period in plan.runtime.periods or () if period]
+    return _missing_trials(plan) * len(plan.seeds) * len(periods) * max(plan.snapshot_bytes.values())
+
+
+def _running_bytes(plan: Plan, concurrent: int, snapshot: int) -> int:
+    """Rolling states (old and new side by side while one is written) and small files of what is not there yet."""
+    missing = _missing_trials(plan) * len(plan.seeds)
+    unfinished = sum(not (trunk.entry.folder / "result.json").exists() for trunk in plan.trunks())
+    if not missing and not unfinished:
+        return 0
+    rounds = max(base.federation.rounds for base in plan.bases.values())
+    journals = (missing + unfinished) * (rounds * LINE_BYTES + CELL_BYTES)
+    # MLflow keeps a second copy of journals and arrays.
+    return FLOOR + 2 * journals + 2 * min(concurrent, missing + unfinished) * snapshot
+
+
+def _missing_trials(plan: Plan) -> int:
+    """Trials to come; none when the recorded study is finished and was as large."""
+    try:
+        known = json.loads((plan.request.out / "study.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return plan.request.target
+    done = known.get("trials", 0) if known.get("status") == "finished" else 0
+    return max(0, plan.request.target - done)
+
+
+def free_bytes(folder: Path) -> int:
+    """Free space where a folder is or will be."""
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(place).free
+
+
+def space_faults(folder: Path, needed: int) -> list[str]:
+    """Why the disk cannot hold what a study will keep there, with both figures; nothing is written."""
+    free = free_bytes(folder)
+    if free >= needed:
+        return []
+    return [
+        f"{folder} has {free / 2**20:.0f} MiB free and the study needs about {needed / 2**20:.0f} MiB for snapshots "
+        "and results; free space (`fedrela-bench gc`), choose another --out, or search fewer values of relabel.start"
+    ]

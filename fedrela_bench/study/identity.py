@@ -11,12 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedrela_bench import __version__
+from fedrela_bench import __version__, leases
 from fedrela_bench.config import Json, TrialConfig, canonical_json
 from fedrela_bench.errors import ConfigError, StoreError
 from fedrela_bench.study.curve import ROUND_RULE
 from fedrela_bench.study.files import write_atomic
 from fedrela_bench.study.plan import Plan
+from fedrela_bench.study.store import name_study
 from fedrela_bench.tracking.payload import flatten
 
 LOCK = ".lock"
@@ -27,23 +28,17 @@ PACKAGES = ("torch", "ray", "optuna", "mlflow", "numpy")
 
 @contextmanager
 def study_lock(out: Path) -> Iterator[None]:
-    """The only right to drive a study; a dead driver's lock is free.
+    """The only right to drive a study; a dead driver's right is free.
 
     Raises:
-        StoreError: another live process drives it.
+        StoreError: another living process drives it; the message says which.
     """
-    from filelock import FileLock, Timeout
-
-    out.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise StoreError(f"another process runs the study in {out}; wait for it or choose another --out") from None
-    try:
+    with leases.hold(out / LOCK, until=lambda: True) as held:
+        if not held:
+            owner = leases.holder(out / LOCK)
+            who = owner.text() if owner is not None else "another process"
+            raise StoreError(f"{who} runs the study in {out}; wait for it or choose another --out")
         yield
-    finally:
-        lock.release()
 
 
 def identity(plan: Plan) -> Json:
@@ -53,10 +48,15 @@ def identity(plan: Plan) -> Json:
         "bases": {name: _base(config) for name, config in sorted(plan.bases.items())},
         "seeds": list(plan.seeds),
         "objectives": list(plan.request.objectives),
-        "data": {f"{algorithm}/{seed}": value for (algorithm, seed), value in sorted(plan.digests.items())},
+        "data": {f"{algorithm}/{seed}": value for (algorithm, seed), value in _digests(plan)},
         "numerics": dict(plan.runtime.fingerprint(next(iter(plan.bases.values())), "").numerics),
         "simulation_version": plan.runtime.engine.version,
     }
+
+
+def _digests(plan: Plan) -> list[tuple[tuple[str, int], str]]:
+    """Of the search; later stages may have more seeds without being another study."""
+    return [(name, value) for name, value in sorted(plan.digests.items()) if name[1] in plan.seeds]
 
 
 def _base(config: TrialConfig) -> Json:
@@ -89,6 +89,7 @@ def register(plan: Plan) -> Json:
     made = {"study": current.get("study") or uuid.uuid4().hex[:12], "created": current.get("created") or time.time()}
     values = {**made, **_facts(plan, str(made["study"])), "identity": new}
     _write(path, values)
+    name_study(plan.request.store_dir, str(made["study"]), plan.request.out)
     return values
 
 
@@ -110,6 +111,7 @@ def _facts(plan: Plan, study: str) -> Json:
         "round_rule": ROUND_RULE,
         "device": plan.runtime.device_class,
         "sampler": request.sampler,
+        "stages": list(request.stages),
         "trials": request.target,
         "command": request.resume_command,
         "versions": {"fedrela_bench": __version__, **{name: version(name) for name in PACKAGES}},

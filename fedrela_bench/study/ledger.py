@@ -6,6 +6,7 @@ that a killed study goes on, a point proposed twice is computed once, and nothin
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from fedrela_bench.config import Json, canonical_json
 from fedrela_bench.rng import derived_seed, generator
 from fedrela_bench.study.plan import Outcome, Plan, failed
 from fedrela_bench.study.samplers import build_sampler
+from fedrela_bench.study.space import Space
 
 PATIENCE = 10
 """Proposals in a row that bring nothing new before untried points are drawn directly."""
+STARTS = 3
+"""Tries of a point whose process fails before its first round."""
 DRAWS = 500
 """Direct draws before a continuous space counts as exhausted."""
 
@@ -43,12 +47,13 @@ class Ledger:
     Args:
         study: an Optuna study that this process alone writes to.
         plan: keys and answers.
+        space: what is searched, where that is only a part of the request's space.
     """
 
-    def __init__(self, study: Any, plan: Plan) -> None:
+    def __init__(self, study: Any, plan: Plan, space: Space | None = None) -> None:
         self.study = study
         self.plan = plan
-        self.space = plan.request.space
+        self.space = space or plan.request.space
         self.finished: dict[str, Outcome] = {}
         self.failed: dict[str, Outcome] = {}
         self.in_flight: dict[str, Proposal] = {}
@@ -58,6 +63,7 @@ class Ledger:
         self.reused = 0
         """Proposals answered without computing."""
         self.exhausted = False
+        self._starts: Counter[str] = Counter()
         self._tried: set[str] = set()
         self._untried = self.space.points(generator(plan.request.search_seed, "search", len(study.trials)))
 
@@ -74,14 +80,14 @@ class Ledger:
             known = self._recall(trial)
             if trial.state == optuna.trial.TrialState.RUNNING:
                 self._close(trial.number, known)
-            if known is None and len(trial.params) == len(self.space.trial_params(self.space.point(trial.params))):
+            if known is None and self.space.complete(self.space.point(trial.params)):
                 lost[canonical_json(trial.params)] = dict(trial.params)
-        for params in (*lost.values(), *(self.space.defaults() if not self.study.trials else ())):
+        for params in (*lost.values(), *(self.space.defaults(self.plan.bases) if not self.study.trials else ())):
             self._enqueue(params)
 
     def _recall(self, trial: Any) -> Outcome | None:
         point = self.space.point(trial.params)
-        if len(point) != len(self.space.parameters) + 1:
+        if not self.space.complete(point):
             return None
         key = self.plan.key(point)
         outcome = self.finished.get(key) or self.plan.answer(point)
@@ -174,6 +180,17 @@ class Ledger:
         self.numbers.setdefault(proposal.key, proposal.number)
         return proposal
 
+    def retry(self, key: str) -> bool:
+        """Ask a point again whose process never came to its first round; False after `STARTS` times."""
+        self._starts[key] += 1
+        if self._starts[key] >= STARTS:
+            return False
+        proposal = self.in_flight.pop(key)
+        for trial in (proposal.trial, *proposal.twins):
+            self._close(trial.number, None)
+        self._enqueue(dict(proposal.trial.params))
+        return True
+
     # answering -------------------------------------------------------------------------------------------------------
 
     def finish(self, key: str, error: str | None = None) -> Outcome:
@@ -195,6 +212,8 @@ class Ledger:
         trial.set_user_attr("status", outcome.status)
         if not outcome.valid:
             trial.set_user_attr("invalid", True)
+        if outcome.status == "futile":
+            trial.set_user_attr("stopped", True)
         if outcome.error:
             trial.set_user_attr("error", outcome.error[:2000])
         first = self.numbers.get(key, trial.number)
@@ -210,21 +229,36 @@ class Ledger:
             self.finished[key] = outcome
 
 
-def open_study(path: Path, objectives: int, sampler: str, seed: int) -> Any:
-    """The Optuna study in a journal file that optuna-dashboard can open; the caller holds the study's lock."""
+def open_study(where: Path | str, objectives: int, sampler: str, seed: int, name: str = "study") -> Any:
+    """The Optuna study that optuna-dashboard can open; the caller holds the study's lock.
+
+    Args:
+        where: a journal file, or the URL of a database.
+        objectives: how many.
+        sampler: its name.
+        seed: of the search.
+        name: of the study within its storage.
+    """
     import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    # A killed driver leaves this behind, and nobody else may be writing.
-    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
     study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(path))),
-        study_name="study",
+        storage=_storage(where),
+        study_name=name,
         directions=["maximize"] * objectives,
         load_if_exists=True,
     )
     # Otherwise a resumed sampler would repeat the draws it began with.
     study.sampler = build_sampler(sampler, derived_seed(seed, "sampler", len(study.trials)) % 2**32)
     return study
+
+
+def _storage(where: Path | str) -> Any:
+    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    if isinstance(where, str):
+        return RDBStorage(where)
+    # A killed driver leaves this behind, and nobody else may be writing.
+    where.with_name(f"{where.name}.lock").unlink(missing_ok=True)
+    return JournalStorage(JournalFileBackend(str(where)))

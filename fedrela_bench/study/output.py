@@ -16,8 +16,10 @@ from fedrela_bench.study.space import ALGORITHM
 
 
 def write_tables(result: StudyResult) -> None:
-    """``trials.csv`` (baselines first) and ``pareto.csv``."""
-    for name, rows in (("trials.csv", [*result.baselines, *result.trials]), ("pareto.csv", result.pareto)):
+    """``trials.csv`` (baselines first), ``pareto.csv``, and ``confirmed.csv`` where a confirm stage ran."""
+    tables = {"trials.csv": [*result.baselines, *result.trials], "pareto.csv": result.pareto}
+    tables |= {"confirmed.csv": result.confirmed} if result.confirmed else {}
+    for name, rows in tables.items():
         write_atomic(result.out / name, _csv(rows, result.objectives))
 
 
@@ -32,7 +34,7 @@ def _csv(rows: Sequence[Row], objectives: Sequence[str]) -> str:
     for row in rows:
         outcome = row.outcome
         start = [
-            "baseline" if row.number is None else row.number,
+            ("baseline" if not row.point else row.label) if row.number is None else row.number,
             row.algorithm,
             *(row.point.get(f, "") for f in fields),
         ]
@@ -51,13 +53,24 @@ def write_best(plan: Plan, result: StudyResult) -> dict[str, Path]:
     from fedrela_bench.yaml_io import dump_yaml
 
     paths = {}
-    for name, row in choose(result.pareto, plan.request.objective_names).items():
+    for name, row in _chosen(plan, result).items():
         config = plan.config(row.point, plan.seeds[0])
         header = _header(name, row, result, _own_metrics(plan, row))
         path = result.out / "best" / f"{name}.yaml"
         write_atomic(path, header + dump_yaml(config.model_dump(mode="json")))
         paths[name] = path
     return paths
+
+
+def _chosen(plan: Plan, result: StudyResult) -> dict[str, Row]:
+    """The rows to recommend: of the confirmed ones where they rest on more seeds; per algorithm in the base stage."""
+    names = plan.request.objective_names
+    if plan.request.base_only:
+        fronts = {name: pareto_front([r for r in result.trials if r.algorithm == name]) for name in plan.bases}
+        return {name: choose(front, names)[names[0]] for name, front in fronts.items() if front}
+    confirmed = [row for row in result.confirmed if row.number is not None]
+    more = confirmed and len(result.confirm_seeds) > len(result.seeds)
+    return choose(pareto_front(confirmed) if more else result.pareto, names)
 
 
 def _own_metrics(plan: Plan, row: Row) -> Mapping[str, float]:
@@ -106,9 +119,12 @@ def render_text(result: StudyResult) -> str:
     """The closing text: Pareto table against the baseline, files and commands."""
     lines = [_headline(result), ""]
     lines += _table(result) if result.pareto or result.baselines else ["nothing finished yet"]
+    lines += _confirmed(result)
     lines += _remarks(result)
     lines += [f"best {name}: {path}" for name, path in result.best.items()]
-    commands = {"report": result.report_command, "MLflow UI": result.ui_command}
+    lines += [f"report: {path}" for path in result.report]
+    commands = {} if result.report else {"report": result.report_command}
+    commands |= {"MLflow UI": result.ui_command, "Optuna dashboard": result.dashboard_command}
     if result.status == "interrupted":
         commands = {"continue": result.resume_command}
     return "\n".join([*lines, *(f"{name}: {command}" for name, command in commands.items() if command)]) + "\n"
@@ -122,6 +138,8 @@ def _headline(result: StudyResult) -> str:
     if not counts.get("full_runs"):
         return f"Study on {result.dataset} {result.status}: {done}, {result.seconds:.1f} s"
     cost = f"{counts.get('full_runs', 0):.2f} full runs instead of {counts.get('full_runs_unshared', 0):.0f}"
+    if counts.get("full_runs", 0) < counts.get("full_runs_trunks_only", 0) - 0.005:
+        cost += f" ({counts['full_runs_trunks_only']:.2f} if only baselines were shared)"
     how = f"{counts.get('cells_computed', 0):.0f} cells computed, {counts.get('cells_reused', 0):.0f} reused"
     return f"Study on {result.dataset} {result.status}: {done}, {how}, {cost}, {result.seconds:.1f} s"
 
@@ -141,6 +159,20 @@ def _table(result: StudyResult) -> list[str]:
         *shown[1:],
         f"({seeds}; mean of the last five evaluated rounds; test is the reported slice)",
     ]
+
+
+def _confirmed(result: StudyResult) -> list[str]:
+    """What the confirm stage found, where it rests on more than the search does or adds to it."""
+    if not result.confirmed:
+        return []
+    seeds = ", ".join(map(str, result.confirm_seeds))
+    lines = ["", f"confirmed over seeds {seeds}, %"]
+    for row in result.confirmed:
+        gains = ", ".join(f"{100 * gain:+.2f}" for gain in row.gains)
+        lines.append(
+            f"  {row.label}: {_percent(result.objectives, row.outcome.values)}{f' (gain {gains})' if gains else ''}"
+        )
+    return lines
 
 
 def _shown(result: StudyResult) -> list[Row]:
@@ -176,10 +208,12 @@ def _remarks(result: StudyResult) -> list[str]:
     oracle = any(name.startswith("test/") for name in result.objectives)
     remarks = ["* selected on the reported test set (oracle)"] if oracle else []
     flagged = [row for row in result.trials if row.outcome.status in ("diverged", "invalid")]
+    futile = [row for row in result.trials if row.outcome.status == "futile"]
     front = pareto_front(result.trials)
     for name, row in choose(front, [objective.split("/")[-1] for objective in result.objectives]).items():
         remarks += _not_better(name, row, result)
     remarks += [f"{row.outcome.status}: trial {row.number} ({row.label}) counts as worst" for row in flagged]
+    remarks += [f"stopped: trial {row.number} ({row.label}): {row.outcome.error}" for row in futile]
     remarks += [f"failed: trial {row.number} ({row.label}): {row.outcome.error}" for row in result.failed]
     return ["", *remarks, *(f"warning: {text}" for text in result.warnings)]
 
@@ -187,6 +221,17 @@ def _remarks(result: StudyResult) -> list[str]:
 def counts_of(plan: Plan, result: StudyResult, computed: Mapping[str, int]) -> Json:
     """What was computed and what it cost, in rounds of one full run."""
     rounds = max(base.federation.rounds for base in plan.bases.values())
-    spent = sum(row.outcome.rounds for row in (*result.baselines, *result.trials))
-    runs = len(plan.seeds) * (len(result.baselines) + sum(bool(row.outcome.keys) for row in result.trials))
-    return {**computed, "full_runs": spent / rounds, "full_runs_unshared": float(runs)}
+    shared = {trunk.entry.key: 0 for trunk in plan.trunks()}
+    shared |= dict.fromkeys((key for row in result.baselines for key in row.outcome.keys), rounds)
+    alone = dict(shared)
+    runs_of = [(row.point, seed) for row in result.trials if row.outcome.keys for seed in plan.seeds]
+    runs_of += [(row.point, seed) for row in result.confirmed for seed in result.confirm_seeds]
+    for point, seed in runs_of:
+        lineage = plan.lineage(point, seed)
+        if lineage:
+            for part in lineage:
+                shared[part.entry.key] = max(shared.get(part.entry.key, 0), part.last - part.first + 1)
+            alone.setdefault(lineage[-1].entry.key, rounds - lineage[0].last if lineage[1:] else rounds)
+    runs = sum(count > 0 for count in alone.values())
+    costs = {"full_runs": sum(shared.values()) / rounds, "full_runs_trunks_only": sum(alone.values()) / rounds}
+    return {**computed, **costs, "full_runs_unshared": float(runs)}

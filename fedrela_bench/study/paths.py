@@ -19,10 +19,22 @@ def path_faults(out: Path, store: Path | None, uri: str | None) -> list[str]:
         store: an own place for computed runs.
         uri: an own tracking URI.
     """
-    faults = folder_faults("--out", out) or _claimed(out)
-    if store is not None:
+    faults = _remote_faults("--out", out) or folder_faults("--out", out) or _claimed(out)
+    if store is not None and _remote_faults("--store", store):
+        faults += _remote_faults("--store", store)
+    elif store is not None:
         faults += folder_faults("--store", store) or _run_faults("--store", store)
     return faults + (_database_faults(uri, out) if uri is not None else [])
+
+
+def _remote_faults(option: str, path: Path) -> list[str]:
+    scheme, colon, _ = str(path).partition(":/")
+    if not colon or not scheme.isalnum() or len(scheme) < 2:
+        return []
+    return [
+        f"{option} {path}: an object store cannot hold a study, whose leases and journals need renames and appends; "
+        "give a folder that all nodes share (NFS, Lustre, a mounted volume)"
+    ]
 
 
 def folder_faults(option: str, path: Path) -> list[str]:

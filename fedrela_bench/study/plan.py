@@ -11,6 +11,7 @@ from typing import Any
 
 from fedrela_bench.config import Json, TrialConfig, digest
 from fedrela_bench.study.engine import Runtime
+from fedrela_bench.study.lineage import Segment
 from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.space import ALGORITHM
 from fedrela_bench.study.store import Entry
@@ -35,7 +36,8 @@ class Outcome:
     """What is known of one configuration over all seeds."""
 
     status: str
-    """completed, diverged, stopped (early), invalid (an objective could not be measured) or failed."""
+    """completed, diverged, stopped (early), futile (ended for its small gain), invalid (an objective could not be
+    measured) or failed."""
     values: tuple[float, ...]
     """Objectives, means over seeds; `WORST` where the status is not completed or stopped."""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -92,11 +94,13 @@ class Plan:
     """Data digest by algorithm and seed (the partition may follow the seed)."""
     folder: Path
     """The study folder as an absolute path, for processes in other working directories."""
+    snapshot_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Size of one snapshot of every base algorithm."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds of every configuration."""
-        return self.request.all_seeds
+        """Seeds of every configuration that the search proposes."""
+        return self.request.search_seeds
 
     def config(self, point: Mapping[str, Any], seed: int) -> TrialConfig:
         """A point's configuration for one seed."""
@@ -106,35 +110,55 @@ class Plan:
         """A point's place in the store for one seed."""
         return self.runtime.entry(self.config(point, seed), self.digests[point[ALGORITHM], seed])
 
+    def lineage(self, point: Mapping[str, Any], seed: int) -> list[Segment]:
+        """Where a point's rounds are for one seed."""
+        return self.runtime.lineage(self.config(point, seed), self.digests[point[ALGORITHM], seed])
+
     def key(self, point: Mapping[str, Any]) -> str:
         """Equal for points that compute the same cells."""
         return digest([self.entry(point, seed).key for seed in self.seeds])
 
-    def answer(self, point: Mapping[str, Any]) -> Outcome | None:
-        """The point's outcome when the store holds all its seeds."""
+    def answer(self, point: Mapping[str, Any], seeds: Sequence[int] | None = None) -> Outcome | None:
+        """The point's outcome when the store holds all its seeds (those of the search where none are given)."""
         results = []
-        for seed in self.seeds:
+        for seed in seeds or self.seeds:
             entry = self.entry(point, seed)
             result = self.runtime.store.result(entry.kind, entry.key)
             if result is None:
-                return None
+                return self._futile(point, seeds or self.seeds)
             results.append(result)
         return combine(results, self.request.objectives)
 
-    def trunks(self) -> list[Trunk]:
-        """The baselines: every algorithm with every seed."""
+    def _futile(self, point: Mapping[str, Any], seeds: Sequence[int]) -> Outcome | None:
+        rule = self.runtime.futility
+        for seed in seeds if rule is not None else ():
+            lineage = self.lineage(point, seed)
+            entry = lineage[-1].entry
+            unfinished = entry.kind == "cell" and not (entry.folder / "result.json").exists()
+            why = rule.verdict(lineage) if rule is not None and unfinished else None
+            if why is not None:
+                return Outcome("futile", (WORST,) * len(self.request.objectives), error=why)
+        return None
+
+    def trunks(self, seeds: Sequence[int] | None = None, forks: Sequence[int] | None = None) -> list[Trunk]:
+        """The baselines: every algorithm with every seed.
+
+        Args:
+            seeds: by default those of the search.
+            forks: rounds to keep snapshots of; by default those at which the space's trials fork.
+        """
         found = []
         for algorithm, base in self.bases.items():
-            forks = tuple(self.request.space.fork_rounds(base))
-            for seed in self.seeds:
+            rounds = tuple(self.request.space.fork_rounds(base) if forks is None else forks)
+            for seed in seeds or self.seeds:
                 config = base.replace({"seed": seed}).base()
                 entry = self.runtime.trunk(config, self.digests[algorithm, seed])
-                found.append(Trunk(algorithm, seed, config, entry, forks))
+                found.append(Trunk(algorithm, seed, config, entry, rounds))
         return found
 
-    def baseline(self, algorithm: str) -> Outcome | None:
+    def baseline(self, algorithm: str, seeds: Sequence[int] | None = None) -> Outcome | None:
         """An algorithm's baseline over all seeds, when it is finished."""
-        trunks = [trunk for trunk in self.trunks() if trunk.algorithm == algorithm]
+        trunks = [trunk for trunk in self.trunks(seeds) if trunk.algorithm == algorithm]
         results = [self.runtime.store.result("trunk", trunk.entry.key) for trunk in trunks]
         known = [result for result in results if result is not None]
         return combine(known, self.request.objectives) if len(known) == len(results) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,13 +12,20 @@ from fedrela_bench.config import TrialConfig, canonical_json
 from fedrela_bench.errors import BenchError, ConfigError, DataError
 from fedrela_bench.study.cluster import address_of, concurrency, knock, local_capacity, pick_device
 from fedrela_bench.study.engine import Runtime
+from fedrela_bench.study.forecast import branch_bytes, disk_bytes, free_bytes, space_faults
 from fedrela_bench.study.identity import check_identity
 from fedrela_bench.study.paths import path_faults
 from fedrela_bench.study.plan import Plan
 from fedrela_bench.study.request import MOST, TuneRequest, seed_faults
+from fedrela_bench.study.space import ALGORITHM
+from fedrela_bench.study.spacefile import OPTIONS
 from fedrela_bench.study.store import Store
 
 STOP_FILE = ".stop"
+SPARE = 0.5
+"""Share of the space beyond the study's needs that may be used to compute less."""
+CONCURRENT = 8
+"""Trials at a time that the disk forecast reckons with where --max-concurrent does not say."""
 T = TypeVar("T")
 
 
@@ -78,12 +85,25 @@ def preflight(request: TuneRequest) -> Checked:
         faults.attempt(None, lambda: knock(address))
     elif device and 1 <= request.cpus_per_trial <= MOST:
         faults.attempt(0, lambda: concurrency(request, gpus, local_capacity(device)))
-    if seed_faults(request.all_seeds):
+    if seed_faults(request.all_seeds) or seed_faults(request.every_seed):
         faults.refuse()
     plan = make_plan(request, request.selecting(), device or "cpu", faults)
     faults.refuse()
     check_identity(plan)
+    plan = fitting(plan)
+    faults.add(space_faults(request.store_dir, disk_bytes(plan, request.max_concurrent or CONCURRENT)))
+    faults.refuse()
     return Checked(plan, gpus)
+
+
+def fitting(plan: Plan) -> Plan:
+    """The plan without states for periodic runs to branch off, where the disk has no room to spare for them."""
+    if plan.runtime.periods is None:
+        return plan
+    needed = disk_bytes(plan, plan.request.max_concurrent or CONCURRENT)
+    if branch_bytes(plan) <= SPARE * (free_bytes(plan.request.store_dir) - needed):
+        return plan
+    return replace(plan, runtime=replace(plan.runtime, periods=None))
 
 
 def make_plan(
@@ -109,23 +129,27 @@ def make_plan(
         device_class=_device_class(device),
         threads=request.cpus_per_trial,
         rolling_seconds=request.rolling_seconds,
+        rolling_rounds=request.rolling_rounds,
+        periods=request.space.periods(),
+        futility=request.futility and replace(request.futility, objectives=request.objectives),
         stop_file=request.out.resolve() / STOP_FILE,
     )
     known: dict[str, str] = {}
     digests: dict[tuple[str, int], str] = {}
+    sizes: dict[str, int] = {}
     for algorithm, base in bases.items():
         nothing: dict[int, str] = {}
-        by_seed = found.attempt(nothing, partial(_digests, request, base, known))
+        by_seed = found.attempt(nothing, partial(_digests, request, base, known, sizes))
         digests.update({(algorithm, seed): digest for seed, digest in by_seed.items()})
     if faults is None:
         found.refuse()
-    return Plan(request, dict(bases), runtime, digests, request.out.resolve())
+    return Plan(request, dict(bases), runtime, digests, request.out.resolve(), sizes)
 
 
-def _digests(request: TuneRequest, base: TrialConfig, known: dict[str, str]) -> dict[int, str]:
-    """The data digest of every seed; the first one's data also show whether the models of this base can be built."""
+def _digests(request: TuneRequest, base: TrialConfig, known: dict[str, str], sizes: dict[str, int]) -> dict[int, str]:
+    """The data digest of every seed; the first one's data also show whether and how large the models can be built."""
     digests = {}
-    for index, seed in enumerate(request.all_seeds):
+    for index, seed in enumerate(request.every_seed):
         config = base.replace({"seed": seed})
         name = canonical_json([config.data.model_dump(mode="json"), config.federation.clients, seed])
         if name not in known or index == 0:
@@ -133,7 +157,9 @@ def _digests(request: TuneRequest, base: TrialConfig, known: dict[str, str]) -> 
             known[name] = dataset.digest
             if index == 0:
                 _check_models(request, config, dataset)
+                _check_options(request, config, dataset)
                 _check_objectives(request, request.engine.measured(config, dataset))
+                sizes[base.federation.algorithm] = request.engine.snapshot_bytes(config, dataset)
         digests[seed] = known[name]
     return digests
 
@@ -143,6 +169,20 @@ def _check_models(request: TuneRequest, config: TrialConfig, dataset: Any) -> No
     searched = [p.values for p in request.space.parameters if p.name == "training.model" and p.kind == "choice"]
     for name in dict.fromkeys([config.training.model, *(value for values in searched for value in values)]):
         faults.attempt(None, partial(request.engine.check, config.replace({"training.model": name}), dataset))
+    faults.refuse()
+
+
+def _check_options(request: TuneRequest, config: TrialConfig, dataset: Any) -> None:
+    """Raise ConfigError for searched options that this algorithm does not have."""
+    algorithm, faults = config.federation.algorithm, Faults()
+    for parameter in request.space.parameters:
+        named = [values for name, values in parameter.when if name == ALGORITHM]
+        if not parameter.name.startswith(OPTIONS) or any(algorithm not in values for values in named):
+            continue
+        try:
+            request.engine.check(config.replace({parameter.name: parameter.values[0]}), dataset)
+        except ConfigError as error:
+            faults.add([f"{fault}; search it with when: {{algorithm: NAME}}" for fault in error.faults])
     faults.refuse()
 
 

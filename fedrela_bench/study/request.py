@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from fedrela_bench.config import TrialConfig
+from fedrela_bench.config import TrialConfig, unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.study.engine import Engine, SimulationEngine
-from fedrela_bench.study.samplers import check_sampler
+from fedrela_bench.study.futility import Futility
+from fedrela_bench.study.samplers import check_sampler, check_storage
 from fedrela_bench.study.space import Space
 from fedrela_bench.study.spacefile import MOST_SEEDS, SEED_END
 from fedrela_bench.tracking.ui import check_uri, default_uri
 
 ProgressMode = Literal["auto", "live", "lines", "json", "quiet"]
+STAGES = ("trunks", "search", "confirm", "report")
+BASE = "base"
 MOST = 1_000_000
 """No count of trials or processes is larger."""
 
@@ -35,6 +39,21 @@ class TuneRequest:
     trials: int | None = None
     """Configurations in the study in total, finished ones included; by default the space's."""
     seeds: tuple[int, ...] | None = None
+    stages: tuple[str, ...] = STAGES
+    """Which of `STAGES` to run, or ``("base",)``: tune the base algorithms alone."""
+    confirm_seeds: tuple[int, ...] | None = None
+    """Seeds of the confirm stage; by default those of the search (all of them in a race)."""
+    confirm_top: int = 3
+    """Configurations of each algorithm that are confirmed."""
+    lr_drop: float | None = None
+    """Adds the control arm: no relabelling, and this factor on the learning rate from T on."""
+    race: bool = False
+    """Search with the first seed; the best third gets three, their front all."""
+    futility: Futility | None = None
+    max_failures: int = 0
+    """With more failed configurations than this the exit code is 1."""
+    optuna_storage: str | None = None
+    """URL of an SQLite or PostgreSQL database; by default a journal file in the study folder."""
     sampler: str = "tpe"
     search_seed: int = 0
     max_concurrent: int | None = None
@@ -48,6 +67,9 @@ class TuneRequest:
     command: str | None = None
     """Continues the study; printed when it is interrupted."""
     rolling_seconds: float = 60.0
+    """A killed run repeats at most the rounds of so many seconds ..."""
+    rolling_rounds: int | None = None
+    """... and at most so many rounds."""
     engine: Engine = field(default_factory=SimulationEngine)
 
     @property
@@ -59,6 +81,27 @@ class TuneRequest:
     def all_seeds(self) -> tuple[int, ...]:
         """Seeds over which every number is a mean."""
         return self.seeds or self.space.seeds
+
+    @property
+    def search_seeds(self) -> tuple[int, ...]:
+        """Seeds behind the values that the sampler is told."""
+        return self.all_seeds[:1] if self.race else self.all_seeds
+
+    @property
+    def final_seeds(self) -> tuple[int, ...]:
+        """Seeds of the confirm stage."""
+        return self.confirm_seeds or self.all_seeds
+
+    @property
+    def every_seed(self) -> tuple[int, ...]:
+        """Seeds of any stage that runs."""
+        confirming = self.final_seeds if "confirm" in self.stages else ()
+        return tuple(dict.fromkeys((*self.search_seeds, *confirming)))
+
+    @property
+    def base_only(self) -> bool:
+        """Whether the base algorithms are tuned alone."""
+        return self.stages == (BASE,)
 
     @property
     def uri(self) -> str:
@@ -94,30 +137,60 @@ class TuneRequest:
         return self.selecting()
 
     def selecting(self) -> dict[str, TrialConfig]:
-        """The bases that are there, with images to select on."""
-        return {name: _selecting(self.bases[name]) for name in self.space.algorithms if name in self.bases}
+        """The bases that are there, with images to select on; without relabelling where they are tuned alone."""
+        there = {name: self.bases[name] for name in self.space.algorithms if name in self.bases}
+        bases = {name: base.base() for name, base in there.items()} if self.base_only else there
+        return {name: _selecting(base) for name, base in bases.items()}
 
     def faults(self) -> list[str]:
         """What is wrong with the request itself, before machine, paths and data are looked at."""
         faults = [*self._budget_faults(), *seed_faults(self.all_seeds), *self._objective_faults()]
+        faults += [*self._stage_faults(), *(seed_faults(self.confirm_seeds) if self.confirm_seeds is not None else ())]
         missing = [name for name in self.space.algorithms if name not in self.bases]
         faults += [
             f"no base configuration for algorithm {name}; give one for every algorithm of the space" for name in missing
         ]
-        for fault in (lambda: check_sampler(self.sampler, self.space), lambda: check_uri(self.uri)):
+        checks: list[Callable[[], object]] = [
+            lambda: check_sampler(self.sampler, self.space),
+            lambda: check_uri(self.uri),
+        ]
+        if self.optuna_storage is not None:
+            checks.append(partial(check_storage, self.optuna_storage))
+        for check in checks:
             try:
-                fault()
+                check()
             except ConfigError as error:
                 faults += error.faults
         return faults
 
     def _budget_faults(self) -> list[str]:
         counts = {"trials": self.target, "max-concurrent": self.max_concurrent, "cpus-per-trial": self.cpus_per_trial}
+        counts |= {"confirm-top": self.confirm_top, "snapshot-rounds": self.rolling_rounds}
         given = {name: count for name, count in counts.items() if count is not None}
         faults = [f"--{name} {n} must be at least 1" for name, n in given.items() if n < 1]
         faults += [f"--{name} {n} must be at most {MOST}" for name, n in given.items() if n > MOST]
+        if self.max_failures < 0:
+            faults.append(f"--max-failures {self.max_failures} must be at least 0")
         if not 0 <= self.search_seed < SEED_END:
             faults.append(f"--seed {self.search_seed} must be a whole number from 0 to {SEED_END - 1}")
+        return faults
+
+    def _stage_faults(self) -> list[str]:
+        known = (*STAGES, BASE)
+        faults = [unknown_name("stage", f"--stage {name}", name, known) for name in self.stages if name not in known]
+        if not self.stages:
+            faults.append(f"no stages; give --stage with some of {', '.join(STAGES)}, or {BASE}")
+        if BASE in self.stages and not self.base_only:
+            faults.append(f"--stage {BASE} tunes without relabelling; run it alone, and the others in another --out")
+        searched = [parameter.name for parameter in self.space.parameters if parameter.name.startswith("relabel.")]
+        if self.base_only and searched:
+            faults.append(f"--stage {BASE} tunes without relabelling, but the space searches {', '.join(searched)}")
+        if self.base_only and (self.race or self.futility):
+            faults.append(f"--race and --futility compare relabelled runs; leave them out of --stage {BASE}")
+        if self.race and len(self.all_seeds) < 2:
+            faults.append("--race needs more than one seed; give --seeds 3")
+        if self.lr_drop is not None and not 0 < self.lr_drop < 1:
+            faults.append(f"--lr-drop {self.lr_drop:g} must be above 0 and below 1, such as 0.1")
         return faults
 
     @property

@@ -61,41 +61,56 @@ class StudyResult:
     pareto: list[Row]
     best: dict[str, Path] = field(default_factory=dict)
     failed: list[Row] = field(default_factory=list)
+    confirmed: list[Row] = field(default_factory=list)
+    """What the confirm stage found over `confirm_seeds`."""
+    confirm_seeds: tuple[int, ...] = ()
     counts: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     ui_command: str = ""
+    dashboard_command: str = ""
+    report: list[str] = field(default_factory=list)
+    """Files of the report stage."""
     report_command: str = ""
     resume_command: str = ""
 
     def to_json(self) -> Json:
         """Plain values for ``--json``."""
         rows = {
-            name: [row.to_json() for row in getattr(self, name)] for name in ("baselines", "trials", "pareto", "failed")
+            name: [row.to_json() for row in getattr(self, name)]
+            for name in ("baselines", "trials", "pareto", "confirmed", "failed")
         }
         texts = {
             name: getattr(self, name) for name in ("status", "exit_code", "dataset", "counts", "seconds", "warnings")
         }
-        commands = {name: getattr(self, name) for name in ("ui_command", "report_command", "resume_command")}
+        commands = {
+            name: getattr(self, name)
+            for name in ("ui_command", "report_command", "resume_command", "dashboard_command")
+        }
         best = {name: str(path) for name, path in self.best.items()}
         shown = {"out": str(self.out), "objectives": list(self.objectives), "seeds": list(self.seeds), "best": best}
+        shown |= {"confirm_seeds": list(self.confirm_seeds), "report": self.report}
         return {**texts, **shown, **rows, **commands}
 
 
-def collect(plan: Plan, ledger: Ledger) -> tuple[list[Row], list[Row]]:
+def collect(plan: Plan, ledgers: Sequence[Ledger]) -> tuple[list[Row], list[Row]]:
     """Baselines that are finished, and all trials in the order of their numbers."""
     baselines = {name: outcome for name in plan.bases if (outcome := plan.baseline(name)) is not None}
     rows = [Row(f"{name} (baseline)", name, {}, outcome) for name, outcome in baselines.items()]
     trials = []
-    for key, outcome in {**ledger.finished, **ledger.failed}.items():
-        point, number = ledger.points[key], ledger.numbers[key]
-        base = baselines.get(point[ALGORITHM])
-        gains = _gains(outcome, base) if base is not None and outcome.valid else ()
-        trials.append(Row(label(point), point[ALGORITHM], point, outcome, gains, number))
-    return rows, sorted(trials, key=lambda row: row.number or 0)
+    for ledger in ledgers:
+        for key, outcome in {**ledger.finished, **ledger.failed}.items():
+            point, number = ledger.points[key], ledger.numbers[key]
+            gains = gains_over(outcome, baselines.get(point[ALGORITHM]))
+            trials.append(Row(label(point), point[ALGORITHM], point, outcome, gains, number))
+    several, order = len(ledgers) > 1, list(plan.bases)
+    return rows, sorted(trials, key=lambda row: (order.index(row.algorithm) if several else 0, row.number or 0))
 
 
-def _gains(outcome: Outcome, base: Outcome) -> tuple[float, ...]:
+def gains_over(outcome: Outcome, base: Outcome | None) -> tuple[float, ...]:
+    """Objectives minus those of a baseline; () where one of the two has none."""
+    if base is None or not outcome.valid:
+        return ()
     return tuple(value - other for value, other in zip(outcome.values, base.values, strict=True))
 
 

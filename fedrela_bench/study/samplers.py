@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrela_bench.config import unknown_name
@@ -11,6 +12,8 @@ from fedrela_bench.errors import ConfigError
 if TYPE_CHECKING:
     from fedrela_bench.study.space import Space
 
+DATABASES = ("sqlite", "postgresql")
+CONNECT_SECONDS = 4
 SAMPLERS = ("tpe", "nsga2", "gp", "random", "grid")
 NEEDS = {"gp": ("torch", "scipy")}
 
@@ -22,8 +25,33 @@ def check_sampler(name: str, space: Space) -> None:
     missing = [package for package in NEEDS.get(name, ()) if find_spec(package) is None]
     if missing:
         raise ConfigError(f"sampler {name} needs {', '.join(missing)}; install it or use --sampler tpe")
+    if name == "gp" and any(parameter.when for parameter in space.parameters):
+        raise ConfigError("sampler gp draws parameters with `when` at random; use --sampler tpe, or leave `when` out")
     if name == "grid" and space.size() is None:
         raise ConfigError("sampler grid needs a step or choices for every parameter; add steps or use --sampler tpe")
+
+
+def check_storage(url: str) -> None:
+    """Raise ConfigError when an Optuna storage is not a database that can be reached from here."""
+    scheme, separator, place = url.partition("://")
+    if not separator or not place or scheme.partition("+")[0] not in DATABASES:
+        raise ConfigError(f"--optuna-storage {url}: write sqlite:///FILE or postgresql://USER@HOST/NAME")
+    from sqlalchemy import create_engine
+    from sqlalchemy.exc import SQLAlchemyError
+
+    if scheme.startswith("sqlite"):
+        folder = Path(place.removeprefix("/")).parent
+        if not folder.is_dir():
+            raise ConfigError(f"--optuna-storage {url}: there is no folder {folder}; make it or choose another file")
+        return
+    try:
+        with create_engine(url, connect_args={"connect_timeout": CONNECT_SECONDS}).connect():
+            pass
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"--optuna-storage {url} needs the package {error.name}; install it") from None
+    except SQLAlchemyError as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"--optuna-storage {url}: no answer ({reason}); start the server or leave it out") from None
 
 
 def build_sampler(name: str, seed: int) -> Any:

@@ -13,7 +13,7 @@ from fedrela_bench.study.ledger import Ledger, Proposal
 from fedrela_bench.study.plan import Outcome
 
 Started = Callable[[Proposal], None]
-Settled = Callable[[Proposal, Outcome], None]
+Settled = Callable[[Proposal, Outcome, int], None]
 
 
 class SafeOptunaSearch(OptunaSearch):  # type: ignore[misc]
@@ -28,7 +28,8 @@ class SafeOptunaSearch(OptunaSearch):  # type: ignore[misc]
         stopping: whether to propose nothing more.
         first: a point asked before Ray was started.
         started: called for every point that becomes a trial.
-        settled: called for every trial that finished or failed.
+        settled: called for every trial that finished or failed, with the rounds that its process computed.
+        again: whether a trial with this answer should be tried once more, on another node.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class SafeOptunaSearch(OptunaSearch):  # type: ignore[misc]
         first: Proposal | None = None,
         started: Started | None = None,
         settled: Settled | None = None,
+        again: Callable[[dict[str, Any]], bool] = lambda answer: False,
     ) -> None:
         objectives = list(ledger.plan.request.objectives)
         super().__init__(
@@ -54,6 +56,7 @@ class SafeOptunaSearch(OptunaSearch):  # type: ignore[misc]
         self._first = first
         self._started = started
         self._settled = settled
+        self._again = again
         self._keys: dict[str, str] = {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
@@ -79,10 +82,12 @@ class SafeOptunaSearch(OptunaSearch):  # type: ignore[misc]
         status, message = (result or {}).get("status"), (result or {}).get("error")
         if status == "stopped" or (self._stopping() and status is None):
             return
+        if result is not None and status is not None and self._again(result) and self._ledger.retry(key):
+            return
         proposal = self._ledger.in_flight[key]
         outcome = self._ledger.finish(key, message or ("the trial's process died" if error else None))
         if self._settled is not None:
-            self._settled(proposal, outcome)
+            self._settled(proposal, outcome, int((result or {}).get("rounds", 0)))
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing, see `save`; Tune pickles its searcher at the start."""

@@ -31,6 +31,12 @@ class Parameter:
     kind: Kind
     values: tuple[Any, ...]
     step: float | None = None
+    when: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    """Other parameters (or ``algorithm``) and the values at which this one is searched at all."""
+
+    def applies(self, point: Mapping[str, Any]) -> bool:
+        """Whether this parameter is searched, given the values of those before it."""
+        return all(name in point and any(_same(point[name], value) for value in values) for name, values in self.when)
 
     def grid(self) -> tuple[Any, ...] | None:
         """All values, or None for a continuous range."""
@@ -66,7 +72,7 @@ class Parameter:
         """Whether a sampler could return this value."""
         grid = self.grid()
         if grid is None:
-            return bool(self.values[0] <= value <= self.values[1])
+            return isinstance(value, int | float) and bool(self.values[0] <= value <= self.values[1])
         return any(_same(value, other) for other in grid)
 
     def tidy(self, value: Any) -> Any:
@@ -77,10 +83,12 @@ class Parameter:
 
     def text(self) -> str:
         """The parameter as a user reads it, such as ``relabel.tau: 0.01 to 0.2 in steps of 0.01``."""
+        conditions = [f"{name} is {' or '.join(map(str, values))}" for name, values in self.when]
+        when = f", when {' and '.join(conditions)}" if conditions else ""
         if self.kind == "choice":
-            return f"{self.name}: {', '.join(str(value) for value in self.values)}"
+            return f"{self.name}: {', '.join(str(value) for value in self.values)}{when}"
         steps = f" in steps of {self.step:g}" if self.step else " (continuous)"
-        return f"{self.name}: {self.values[0]:g} to {self.values[1]:g}{steps}"
+        return f"{self.name}: {self.values[0]:g} to {self.values[1]:g}{steps}{when}"
 
 
 @dataclass(frozen=True)
@@ -100,9 +108,12 @@ class Space:
     header: str = ""
 
     def __call__(self, trial: Any) -> Json:
-        """A point of the space from an Optuna trial; every key is present, single choices without asking."""
-        point = {parameter.name: parameter.suggest(trial) for parameter in self.parameters}
-        return {ALGORITHM: self._algorithm(trial), **point}
+        """A point of the space from an Optuna trial: the algorithm and every parameter whose conditions hold."""
+        point: Json = {ALGORITHM: self._algorithm(trial)}
+        for parameter in self.parameters:
+            if parameter.applies(point):
+                point[parameter.name] = parameter.suggest(trial)
+        return point
 
     def _algorithm(self, trial: Any) -> str:
         if len(self.algorithms) == 1:
@@ -117,10 +128,20 @@ class Space:
 
     def size(self) -> int | None:
         """Number of points, or None when a parameter is continuous."""
-        grids = [parameter.grid() for parameter in self.parameters]
-        if any(grid is None for grid in grids):
+        if any(parameter.grid() is None for parameter in self.parameters):
             return None
-        return len(self.algorithms) * math.prod(len(grid) for grid in grids if grid is not None)
+        return sum(self._count(0, {ALGORITHM: algorithm}) for algorithm in self.algorithms)
+
+    def _count(self, index: int, point: Json) -> int:
+        if index == len(self.parameters):
+            return 1
+        parameter = self.parameters[index]
+        if not parameter.applies(point):
+            return self._count(index + 1, point)
+        grid = parameter.grid() or ()
+        if any(parameter.name == name for other in self.parameters for name, _ in other.when):
+            return sum(self._count(index + 1, {**point, parameter.name: value}) for value in grid)
+        return len(grid) * self._count(index + 1, point)
 
     def config(self, bases: Mapping[str, TrialConfig], point: Mapping[str, Any], seed: int) -> TrialConfig:
         """The trial's configuration: the base of the point's algorithm with the point's fields and a seed."""
@@ -136,31 +157,69 @@ class Space:
     def _starts(self, base: TrialConfig) -> tuple[Any, ...]:
         for parameter in self.parameters:
             if parameter.name == "relabel.start":
-                return parameter.grid() or ()
+                return (*(parameter.grid() or ()), *((base.relabel.start,) if parameter.when else ()))
         return (base.relabel.start,)
 
-    def defaults(self) -> list[Json]:
-        """The paper's setting for each algorithm, without the fields that this space cannot express."""
-        known = {p.name: PAPER_DEFAULT[p.name] for p in self.parameters if p.name in PAPER_DEFAULT}
-        inside = {p.name: known[p.name] for p in self.parameters if p.name in known and p.contains(known[p.name])}
-        if len(self.algorithms) == 1:
-            return [inside]
-        return [{ALGORITHM: name, **inside} for name in self.algorithms]
+    @property
+    def relabels(self) -> bool:
+        """Whether relabelling is among what is searched."""
+        return any(parameter.name.startswith("relabel.") for parameter in self.parameters)
+
+    def periods(self) -> tuple[int, ...] | None:
+        """The periods that trials may have, or None when all have the same one."""
+        grids = [parameter.grid() for parameter in self.parameters if parameter.name == "relabel.period"]
+        values = grids[0] if grids else None
+        return tuple(sorted({int(value) for value in values})) if values is not None and len(values) > 1 else None
+
+    def defaults(self, bases: Mapping[str, TrialConfig] | None = None) -> list[Json]:
+        """Where the search begins: the paper's setting of FedReLa and what each algorithm starts from otherwise.
+
+        Fields that the space cannot express are left out, for the sampler to choose.
+        """
+        points = []
+        for algorithm in self.algorithms:
+            point: Json = {ALGORITHM: algorithm}
+            base = (bases or {}).get(algorithm)
+            for parameter in self.parameters:
+                known, value = _default(parameter.name, base)
+                if known and parameter.applies(point) and parameter.contains(value):
+                    point[parameter.name] = value
+            points.append(self.trial_params(point))
+        return points
+
+    def complete(self, point: Mapping[str, Any]) -> bool:
+        """Whether a point has every parameter that applies to it, and no other."""
+        names = {parameter.name for parameter in self.parameters if parameter.applies(point)}
+        return names == set(point) - {ALGORITHM}
 
     def sample(self, rng: np.random.Generator) -> Json:
         """A point drawn uniformly."""
-        point = {parameter.name: parameter.draw(rng) for parameter in self.parameters}
-        return {ALGORITHM: self.algorithms[int(rng.integers(len(self.algorithms)))], **point}
+        point: Json = {ALGORITHM: self.algorithms[int(rng.integers(len(self.algorithms)))]}
+        for parameter in self.parameters:
+            if parameter.applies(point):
+                point[parameter.name] = parameter.draw(rng)
+        return point
 
     def points(self, rng: np.random.Generator) -> Iterator[Json]:
-        """Every point of a finite space in random order; an endless stream of draws of a continuous one."""
+        """Every point of a finite space in random order; an endless stream of draws of a continuous one.
+
+        Points that differ only in parameters that do not apply come several times.
+        """
         grids = [(ALGORITHM, self.algorithms), *((p.name, p.grid()) for p in self.parameters)]
-        size = self.size()
-        if size is None or size > MAX_ENUMERATED:
+        lengths = [len(grid) for _, grid in grids if grid is not None]
+        if len(lengths) < len(grids) or math.prod(lengths) > MAX_ENUMERATED:
             while True:
                 yield self.sample(rng)
-        for index in rng.permutation(size):
-            yield _digits(int(index), grids)
+        for index in rng.permutation(math.prod(lengths)):
+            yield self.restrict(_digits(int(index), grids))
+
+    def restrict(self, point: Mapping[str, Any]) -> Json:
+        """A point without the parameters that do not apply to it."""
+        kept: Json = {ALGORITHM: point[ALGORITHM]}
+        for parameter in self.parameters:
+            if parameter.applies(kept):
+                kept[parameter.name] = point[parameter.name]
+        return kept
 
     def point(self, params: Mapping[str, Any]) -> Json:
         """The point of an Optuna trial's parameters, with grid values in their exact spelling."""
@@ -173,7 +232,7 @@ class Space:
 
     def identity(self) -> Json:
         """What makes two searches the same search: everything but names, comments and budgets."""
-        fields = {p.name: [p.kind, list(p.values), p.step] for p in self.parameters}
+        fields = {p.name: [p.kind, list(p.values), p.step, *_conditions(p)] for p in self.parameters}
         return {"algorithms": list(self.algorithms), "parameters": fields}
 
     def describe(self) -> list[str]:
@@ -189,6 +248,24 @@ class Space:
         faults = [unknown_name("algorithm", name, name, known) for name in self.algorithms if name not in known]
         if faults:
             raise ConfigError(faults)
+
+
+def _default(name: str, base: TrialConfig | None) -> tuple[bool, Any]:
+    """Whether a field has a value to begin with, and that value."""
+    if name in PAPER_DEFAULT:
+        return True, PAPER_DEFAULT[name]
+    if base is None or name.startswith("relabel."):
+        return False, None
+    values: Any = base.model_dump(mode="json")
+    for part in name.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return False, None
+        values = values[part]
+    return True, values
+
+
+def _conditions(parameter: Parameter) -> list[Json]:
+    return [{name: list(values) for name, values in parameter.when}] if parameter.when else []
 
 
 def _digits(index: int, grids: Sequence[tuple[str, Sequence[Any] | None]]) -> Json:

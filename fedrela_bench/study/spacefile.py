@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrela_bench.config import Json, TrialConfig, field_names, unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.study.spacefind import find_space
+from fedrela_bench.study.spaceforeign import foreign_faults
+from fedrela_bench.study.spacewhen import conditions, ordered
 
 if TYPE_CHECKING:
     from fedrela_bench.study.space import Parameter, Space
 
 KINDS = ("choice", "uniform", "loguniform", "int")
 TOP = ("algorithm", "parameters", "seeds", "trials", "objectives", "fixed")
+SYNONYMS = {"objective": "objectives", "budget": "trials"}
 OBJECTIVES = ("overall", "head", "medium", "tail", "majority", "minority")
 OPTIONS = "federation.options."
 MOST_SEEDS = 100
@@ -72,11 +76,18 @@ def parse_space(values: Any, name: str = "space", path: str = "", header: str = 
     where = path or name
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where}: a search space is a mapping with `algorithm` and `parameters`")
-    faults = [unknown_name("key", str(key), str(key), TOP) for key in values if key not in TOP]
+    foreign = foreign_faults(values)
+    if foreign:
+        raise ConfigError([f"{where}: {fault}" for fault in foreign])
+    faults = [unknown_name("key", str(key), str(key), TOP) for key in values if key not in (*TOP, *SYNONYMS)]
+    for synonym, meant in SYNONYMS.items():
+        if synonym in values and meant in values:
+            faults.append(f"{synonym} and {meant} say the same; keep {meant}")
+    values = {**{SYNONYMS[key]: value for key, value in values.items() if key in SYNONYMS}, **values}
     space = Space(
         name=name,
         algorithms=_algorithms(values.get("algorithm"), faults),
-        parameters=tuple(_parameters(values.get("parameters"), faults)),
+        parameters=ordered(_parameters(values.get("parameters"), faults), faults),
         seeds=_seeds(values.get("seeds", 1), faults),
         trials=_positive("trials", values.get("trials", 20), faults),
         objectives=_objectives(values.get("objectives"), faults),
@@ -176,15 +187,21 @@ def _refused(name: str) -> list[str]:
 
 
 def _parameter(name: str, form: Any, faults: list[str]) -> Parameter | None:
-    from fedrela_bench.study.space import Parameter
-
     kinds = [key for key in form if key in KINDS] if isinstance(form, Mapping) else []
-    if len(kinds) != 1 or any(key not in (*KINDS, "step") for key in form):
+    if len(kinds) != 1 or any(key not in (*KINDS, "step", "when") for key in form):
         faults.append(
-            f"{name} = {form!r}: write one of choice: [a, b], uniform|loguniform|int: [low, high] with step: s"
+            f"{name} = {form!r}: write one of choice: [a, b], uniform|loguniform|int: [low, high] with step: s; and "
+            "when: {other.field: value} where it shall be searched only then"
         )
         return None
-    kind, body = kinds[0], form[kinds[0]]
+    found = _kind(name, kinds[0], form, faults)
+    return found and replace(found, when=conditions(name, form.get("when"), faults))
+
+
+def _kind(name: str, kind: str, form: Any, faults: list[str]) -> Parameter | None:
+    from fedrela_bench.study.space import Parameter
+
+    body = form[kind]
     if kind == "choice":
         return Parameter(name, "choice", _choices(name, body, faults))
     numbers = [*body, form["step"]] if isinstance(body, list) and "step" in form else body

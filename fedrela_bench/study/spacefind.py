@@ -1,7 +1,9 @@
-"""Which file a search space is in."""
+"""Which file a search space is in: a dataset's lies in the folder itself, a base algorithm's own in `algorithms/`."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterator
 from pathlib import Path
 
 from fedrela_bench.config import unknown_name
@@ -9,20 +11,27 @@ from fedrela_bench.data.names import NAMED_SOURCES, PATH_KINDS, PROFILES
 from fedrela_bench.errors import ConfigError
 
 SUFFIXES = (".yaml", ".yml")
+ALGORITHMS = "algorithms"
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def list_spaces() -> list[Path]:
-    """All shipped space files: the working directory's, then the package's."""
+    """All shipped space files by name, those of base algorithms last; the working directory's hide the package's."""
     found: dict[str, Path] = {}
     for folder in _folders():
         for path in sorted(folder.glob("*.yaml")):
             found.setdefault(path.stem, path)
-    return [found[name] for name in sorted(found)]
+    return sorted(found.values(), key=lambda path: (path.parent.name == ALGORITHMS, path.stem))
+
+
+def algorithm_space(name: str) -> Path | None:
+    """The shipped space of a base algorithm's own hyperparameters, such as mu of ``fedprox``."""
+    found = _shipped(name)
+    return found if found is not None and found.parent.name == ALGORITHMS else None
 
 
 def find_space(name_or_path: str | Path, fallback: bool = True) -> Path:
-    """The file of a space: a path, or a name such as ``cifar100_lt``.
+    """The file of a space: a path, or a name such as ``cifar100_lt`` or ``fedprox``.
 
     Args:
         name_or_path: what the user wrote, or a dataset's name.
@@ -47,8 +56,17 @@ def find_space(name_or_path: str | Path, fallback: bool = True) -> Path:
         return default
     if path.suffix in SUFFIXES or len(path.parts) > 1:
         raise ConfigError(f"no search space at {path}; `fedrela-bench spaces list` names the shipped ones")
-    known = unknown_name("search space", name, name, [path.stem for path in list_spaces()])
+    known = unknown_name("search space", name, name, _offered(name))
     raise ConfigError(f"{known} (or the path of a YAML file)")
+
+
+def _offered(name: str) -> list[str]:
+    """Names for a message: all where one of them is near, else those of datasets only."""
+    paths = list_spaces()
+    everything = [path.stem for path in paths]
+    if difflib.get_close_matches(name, everything, n=1, cutoff=0.5):
+        return everything
+    return [path.stem for path in paths if path.parent.name != ALGORITHMS]
 
 
 def _shipped(name: str) -> Path | None:
@@ -66,5 +84,6 @@ def _names_dataset(name: str) -> bool:
     return profile in PROFILES and source in (*NAMED_SOURCES, *PATH_KINDS)
 
 
-def _folders() -> list[Path]:
-    return [Path("search_spaces"), _PACKAGE.parent / "search_spaces", _PACKAGE / "_search_spaces"]
+def _folders() -> Iterator[Path]:
+    for folder in (Path("search_spaces"), _PACKAGE.parent / "search_spaces", _PACKAGE / "_search_spaces"):
+        yield from (folder, folder / ALGORITHMS)

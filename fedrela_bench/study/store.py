@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 
+from fedrela_bench import leases
 from fedrela_bench.config import Json
 from fedrela_bench.errors import StoreError
 from fedrela_bench.study.files import file_digest, read_sealed, write_atomic, write_sealed
@@ -28,6 +28,8 @@ from fedrela_bench.tracking.journal import Journal
 Kind = Literal["trunk", "cell"]
 FOLDERS: dict[Kind, str] = {"trunk": "trunks", "cell": "cells"}
 SNAPSHOT_SUFFIX = ".pt"
+LEASE = "lease"
+STUDIES = "studies"
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,12 @@ class Entry:
         """What `begin` wrote."""
         return read_sealed(self.folder / "config.json")
 
+    def drop_snapshots(self) -> None:
+        """Delete the kept snapshots, unless a living process may still add to them."""
+        with self.lease(until=lambda: True) as held:
+            for round_ in self.snapshot_rounds() if held else ():
+                remove_snapshot(self.snapshot(round_))
+
     def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Write arrays as one compressed npz file."""
         buffer = io.BytesIO()
@@ -95,18 +103,24 @@ class Entry:
     def discard(self) -> None:
         """Forget what was computed, snapshots included."""
         for path in self.folder.glob("*"):
-            if path.name != "lease":
+            if not path.name.startswith(LEASE):
                 path.unlink()
 
-    @contextmanager
-    def lease(self) -> Iterator[None]:
-        """Hold the only right to write in this folder; waits for another live process to finish first."""
-        from filelock import FileLock
+    def lease(self, until: Callable[[], bool] = lambda: False) -> AbstractContextManager[bool]:
+        """Hold the only right to write in this folder; waits for another living process to finish first.
 
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / "lease", is_singleton=True)
-        with lock:
-            yield
+        Args:
+            until: ends the wait; the context then yields False.
+        """
+        return leases.hold(self.folder / LEASE, until)
+
+    def require_lease(self) -> None:
+        """Raise RunError when another process took the lease over."""
+        leases.require(self.folder / LEASE)
+
+    def holder(self) -> leases.Owner | None:
+        """The living process that writes here, if there is one."""
+        return leases.holder(self.folder / LEASE)
 
 
 @dataclass
@@ -133,29 +147,21 @@ class Store:
             return None
 
 
+def name_study(store: Path, study: str, folder: Path) -> None:
+    """Note in the store that a study uses it, so that `gc` knows whose runs are there."""
+    write_sealed(store / STUDIES / f"{study}.json", {"folder": str(folder.absolute())})
+
+
+def studies_of(store: Path) -> dict[str, Path]:
+    """Folder, as it was when the study last ran, of every study that uses a store, by the study's id."""
+    notes = {path.stem: read_sealed(path) for path in sorted((store / STUDIES).glob("*.json"))}
+    return {name: Path(values["folder"]) for name, values in notes.items() if values is not None}
+
+
 def remove_snapshot(path: Path) -> None:
     """Delete a snapshot and the digest beside it."""
     for name in (path, *path.parent.glob(f"{path.name}.*")):
         name.unlink(missing_ok=True)
-
-
-def check_space(folder: Path, needed: int) -> None:
-    """Refuse to start when the disk cannot hold what the study will keep.
-
-    Args:
-        folder: where the study writes.
-        needed: forecast in bytes.
-
-    Raises:
-        StoreError: with both figures.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise StoreError(
-            f"{folder} has {free / 2**20:.0f} MiB free and the study needs about {needed / 2**20:.0f} MiB for "
-            "snapshots and results; free space, choose another --out, or search fewer values of relabel.start"
-        )
 
 
 def owner() -> Json:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from fedrela_bench import __version__
 from fedrela_bench.config import Json, TrialConfig
-from fedrela_bench.study.advance import advance, resume
+from fedrela_bench.study.compute import missing, reach
 from fedrela_bench.study.curve import ROUND_RULE, class_arrays, final_metrics
-from fedrela_bench.study.engine import Run, Runtime
+from fedrela_bench.study.engine import Run, Runtime, Stopped
 from fedrela_bench.study.store import Entry, owner
 
 
@@ -31,45 +30,19 @@ def run_trunk(config: TrialConfig, dataset: Any, runtime: Runtime, fork_rounds: 
     """
     base, entry = config.base(), runtime.trunk(config, dataset.digest)
     found = runtime.store.result("trunk", entry.key)
-    if found is not None and not _missing(entry, fork_rounds, found["last_round"]):
+    if found is not None and not missing(entry, fork_rounds, found["last_round"]):
         return found
-    with entry.lease():
+    with entry.lease(until=runtime.stopping) as held:
+        if not held:
+            raise Stopped
         found = runtime.store.result("trunk", entry.key)
         if found is not None:
-            missing = _missing(entry, fork_rounds, found["last_round"])
-            _train(base, dataset, runtime, entry, max(missing, default=0), missing)
+            absent = missing(entry, fork_rounds, found["last_round"])
+            reach(base, dataset, runtime, max(absent, default=0), absent)
             return found
-        run, last = _train(base, dataset, runtime, entry, base.federation.rounds, fork_rounds)
-        return _commit(base, dataset, runtime, entry, run, last)
-
-
-def fork_snapshot(config: TrialConfig, dataset: Any, runtime: Runtime) -> Path | None:
-    """The trunk's snapshot at the configuration's T; trains the trunk up to there when it is missing.
-
-    Returns:
-        Its path, or None when the base run ended before T.
-    """
-    entry, fork = runtime.trunk(config, dataset.digest), config.relabel_round
-    if entry.snapshot(fork).exists():
-        return entry.snapshot(fork)
-    with entry.lease():
-        _train(config.base(), dataset, runtime, entry, fork, [fork])
-    return entry.snapshot(fork) if entry.snapshot(fork).exists() else None
-
-
-def _missing(entry: Entry, rounds: Sequence[int], last: int) -> list[int]:
-    return [round_ for round_ in rounds if round_ < last and not entry.snapshot(round_).exists()]
-
-
-def _train(
-    base: TrialConfig, dataset: Any, runtime: Runtime, entry: Entry, until: int, keep: Sequence[int]
-) -> tuple[Run, Any]:
-    entry.begin(base.model_dump(mode="json"))
-    run = runtime.engine.simulation(base, dataset, runtime.device)
-    newest = min([len(entry.journal.rounds(1)), until, *_missing(entry, keep, until + 1)])
-    kept = [entry.snapshot(round_) for round_ in reversed(entry.snapshot_rounds()) if round_ <= newest]
-    resume(run, [entry.rolling, *kept], runtime, newest)
-    return run, advance(run, entry, runtime, first=1, until=until, keep=keep)
+        reached = reach(base, dataset, runtime, base.federation.rounds, fork_rounds)
+        assert reached is not None, "a trunk branches off nothing"
+        return _commit(base, dataset, runtime, entry, *reached)
 
 
 def _commit(base: TrialConfig, dataset: Any, runtime: Runtime, entry: Entry, run: Run, last: Any) -> Json:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedrela_bench.config import Json, TrialConfig, canonical_json
@@ -10,6 +12,7 @@ from fedrela_bench.errors import RunError
 from fedrela_bench.study.cell import run_cell
 from fedrela_bench.study.engine import Stopped
 from fedrela_bench.study.failures import describe
+from fedrela_bench.study.futility import Futile
 from fedrela_bench.study.plan import Plan, combine
 from fedrela_bench.study.space import ALGORITHM
 from fedrela_bench.study.trunk import run_trunk
@@ -18,15 +21,28 @@ _DATASETS: dict[str, Any] = {}
 """Datasets of this process; arrays are memory-mapped, so that they cost little."""
 
 
-def run_trunk_task(plan: Plan, algorithm: str, seed: int, gpu_share: float) -> Json:
+def run_trunk_task(plan: Plan, algorithm: str, seed: int, forks: Sequence[int], gpu_share: float) -> Json:
     """Compute one baseline; the result is in the store, the return value says how it went."""
-    trunk = next(t for t in plan.trunks() if (t.algorithm, t.seed) == (algorithm, seed))
+    trunk = next(t for t in plan.trunks([seed], forks) if t.algorithm == algorithm)
 
     def work() -> Json:
         run_trunk(trunk.config, dataset_of(plan, trunk.config, algorithm), plan.runtime, trunk.fork_rounds)
         return {}
 
     return _guarded(plan, trunk.entry.key, gpu_share, work)
+
+
+def run_cell_task(plan: Plan, point: Json, seed: int, gpu_share: float) -> Json:
+    """Compute one configuration for one seed."""
+    # What is to be confirmed is computed to its end.
+    runtime = replace(plan.runtime, futility=None)
+
+    def work() -> Json:
+        config = plan.config(point, seed)
+        run_cell(config, dataset_of(plan, config, point[ALGORITHM]), runtime)
+        return {}
+
+    return _guarded(plan, plan.entry(point, seed).key, gpu_share, work)
 
 
 def run_trial(plan: Plan, suggestion: Json, gpu_share: float) -> Json:
@@ -72,14 +88,27 @@ def dataset_of(plan: Plan, config: TrialConfig, algorithm: str) -> Any:
     return dataset
 
 
+def _where() -> Json:
+    """The node that this process is on."""
+    import ray
+
+    if not ray.is_initialized():
+        return {}
+    return {"node": ray.get_runtime_context().get_node_id(), "host": socket.gethostname()}
+
+
 def _guarded(plan: Plan, key: str, gpu_share: float, work: Callable[[], Json]) -> Json:
     """Run in a prepared process; a failure becomes text, so that the process can be used again."""
+    meter, where = plan.runtime.meter, _where()
+    meter.rounds = 0
     try:
         plan.runtime.engine.prepare(plan.runtime.threads, gpu_share)
-        return {"status": "finished", "error": None, **work()}
+        return {"status": "finished", "error": None, **where, **work(), "rounds": meter.rounds}
     except Stopped:
-        return {"status": "stopped", "error": None}
+        return {"status": "stopped", "error": None, **where, "rounds": meter.rounds}
+    except Futile as why:
+        return {"status": "futile", "error": str(why), **where, "rounds": meter.rounds}
     except Exception as error:
-        return describe(error, plan.folder, key)
+        return {**describe(error, plan.folder, key), **where, "rounds": meter.rounds}
     finally:
         plan.runtime.engine.release()

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedrela_bench.tracking.manifest import Record
-from fedrela_bench.tracking.payload import params_of, write_artifacts
+from fedrela_bench.tracking.payload import LONG_PARAMS, cut, params_of, write_artifacts
 from fedrela_bench.tracking.ui import check_uri
 
 Point = tuple[str, float, int, int]
@@ -103,8 +103,11 @@ class Backend:
             self.client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items()])
 
     def log_params(self, run_id: str, record: Record) -> None:
-        """The record's configuration."""
-        self.log(run_id, params=params_of(record))
+        """The record's configuration; what is longer than a parameter may be is also an artifact."""
+        params, whole = cut(params_of(record))
+        self.log(run_id, params=params)
+        if whole:
+            self.client.log_dict(run_id, whole, LONG_PARAMS)
 
     def upload(self, run_id: str, record: Record, folder: Path) -> None:
         """The artifacts of a finished run."""

@@ -28,6 +28,10 @@ class Record:
     trunk_key: str = ""
     trunk_folder: str = ""
     fork_round: int = 0
+    branch_folder: str = ""
+    """Of the run that relabels once and shares the rounds after the fork, where a periodic run branches off one."""
+    branch_round: int = 0
+    """The last round that the run shares."""
     trial: int | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,6 +64,14 @@ class Manifest:
         """Note that a run failed; a result that appears later wins."""
         self._journal.append({"failed": run_id, "error": error[:2000]})
 
+    def stop(self, run_id: str, why: str) -> None:
+        """Note that a run was ended on purpose before its last round; a result that appears later wins."""
+        self._journal.append({"stopped": run_id, "why": why[:2000]})
+
+    def stopped(self) -> dict[str, str]:
+        """Why runs were ended on purpose, by id."""
+        return {line["stopped"]: line["why"] for line in self._journal.lines() if "stopped" in line}
+
     def read(self) -> tuple[list[Record], dict[str, str]]:
         """All runs in the order they were planned, and the errors of failed ones by id."""
         records: dict[str, Record] = {}
@@ -67,7 +79,7 @@ class Manifest:
         for line in self._journal.lines():
             if "failed" in line:
                 errors[line["failed"]] = line["error"]
-            else:
+            elif "stopped" not in line:
                 record = Record(**line)
                 records.setdefault(record.id, record)
         return list(records.values()), errors

@@ -11,43 +11,21 @@ import shlex
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedrela_bench import leases
 from fedrela_bench.errors import StoreError
 from fedrela_bench.tracking.backend import Backend
 from fedrela_bench.tracking.journal import Journal
 from fedrela_bench.tracking.manifest import Manifest, Record
 from fedrela_bench.tracking.payload import final_metrics, read_result, round_metrics, tags_of
+from fedrela_bench.tracking.state import RunState, State, load_state, save_state
 from fedrela_bench.tracking.ui import check_uri, tracking_uri
 
 POLL_SECONDS = 2.0
 RETRY_SECONDS = 15.0
-STATE = "tracking.json"
-PARENT_FILES = ("study.json", "trials.csv", "pareto.csv")
-
-
-@dataclass
-class RunState:
-    """How far a run is tracked."""
-
-    run_id: str
-    last_round: int = 0
-    prefix: bool = False
-    ended: str = ""
-    """Terminal status that MLflow was told; a run without a result may be reopened."""
-    done: bool = False
-    """The result is in MLflow; nothing is left to do."""
-
-
-@dataclass
-class State:
-    """What MLflow at one URI already has; a cache that may be lost."""
-
-    parent: str = ""
-    parent_status: str = ""
-    runs: dict[str, RunState] = field(default_factory=dict)
+PARENT_FILES = ("study.json", "trials.csv", "pareto.csv", "confirmed.csv")
 
 
 class Sink:
@@ -70,6 +48,8 @@ class Sink:
         self._state = State()
         self._backend: Backend | None = None
         self._offsets: dict[str, int] = {}
+        self._stopped: dict[str, str] = {}
+        self._unsure = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="tracking", daemon=True)
 
@@ -102,6 +82,7 @@ class Sink:
         try:
             work()
         except Exception as error:  # whatever the server or its client raises must not reach the study
+            self._unsure = True
             self._report(f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}")
             return False
         self.down = None
@@ -120,7 +101,10 @@ class Sink:
     def drain(self) -> None:
         """Log everything new once."""
         backend = self._connect()
+        self._look_again(backend)
         records, errors = self._manifest.read()
+        self._stopped = self._manifest.stopped()
+        errors = {**errors, **self._stopped}
         for record in records:
             state = self._state.runs.get(record.id)
             if state is None or not (state.done or (state.ended and not self._alive(record, errors))):
@@ -147,10 +131,23 @@ class Sink:
         self._save_state()
         return backend
 
+    def _look_again(self, backend: Backend) -> None:
+        """After an error: a run may have been made although its answer was lost."""
+        if not self._unsure:
+            return
+        for name, run_id in backend.find(self._study()["study"]).items():
+            if name != "study":
+                self._state.runs.setdefault(name, RunState(run_id))
+        self._unsure = False
+
     def _drain_run(self, backend: Backend, record: Record, errors: dict[str, str]) -> None:
         state = self._state.runs.get(record.id) or self._open(backend, record)
         result = read_result(self._manifest.path(record.folder))
         before = (state.last_round, state.prefix, state.done)
+        if not state.params:
+            # An outage may have come between the run and its parameters.
+            backend.log_params(state.run_id, record)
+            state.params = True
         if not state.prefix:
             state.prefix = self._copy_prefix(backend, record, state)
         if state.prefix:
@@ -158,31 +155,40 @@ class Sink:
         if result is not None and state.last_round >= result["last_round"]:
             self._finish_run(backend, record, state, result)
         elif record.id in errors and result is None:
-            backend.log(state.run_id, tags={"error": errors[record.id], "status": "failed"})
-            backend.end(state.run_id, "FAILED")
-            state.ended = "FAILED"
-        if before != (state.last_round, state.prefix, state.done) or state.ended == "FAILED":
+            stopped = record.id in self._stopped
+            status, name = ("stopped", "why") if stopped else ("failed", "error")
+            backend.log(state.run_id, tags={name: errors[record.id], "status": status})
+            state.ended = "KILLED" if stopped else "FAILED"
+            backend.end(state.run_id, state.ended)
+        if before != (state.last_round, state.prefix, state.done) or state.ended:
             self._save_state()
 
     def _open(self, backend: Backend, record: Record) -> RunState:
         tags = {**tags_of(record, self._study()), "mlflow.parentRunId": self._state.parent}
         state = self._state.runs[record.id] = RunState(backend.create(tags, record.created))
         self._save_state()
-        backend.log_params(state.run_id, record)
         return state
 
     def _copy_prefix(self, backend: Backend, record: Record, state: RunState) -> bool:
-        """The trunk's rounds up to the fork, so that curves overlay; False while the trunk is not that far."""
+        """The rounds that the run shares, so that curves overlay; False while they are not there."""
         if not record.trunk_folder or not record.fork_round:
             return True
-        folder = self._manifest.path(record.trunk_folder)
-        lines = Journal(folder / "rounds.jsonl").rounds(1)[: record.fork_round]
-        if len(lines) < record.fork_round and read_result(folder) is None:
+        lines = self._shared_lines(record.trunk_folder, 1, record.fork_round)
+        if lines is not None and record.branch_folder and len(lines) == record.fork_round:
+            after = self._shared_lines(record.branch_folder, record.fork_round + 1, record.branch_round)
+            lines = None if after is None else lines + after
+        if lines is None:
             return False
         self._log(backend, state, [point for line in lines for point in round_metrics(line)])
         backend.log(state.run_id, tags={"prefix_copied": f"1..{len(lines)}"})
         state.last_round = max(state.last_round, len(lines))
         return True
+
+    def _shared_lines(self, name: str, first: int, last: int) -> list[dict[str, Any]] | None:
+        """Rounds of another run's journal; None while it has not come that far."""
+        folder = self._manifest.path(name)
+        lines = Journal(folder / "rounds.jsonl").rounds(first)[: last - first + 1]
+        return None if len(lines) < last - first + 1 and read_result(folder) is None else lines
 
     def _log_rounds(self, backend: Backend, record: Record, state: RunState) -> None:
         journal = Journal(self._manifest.path(record.folder) / "rounds.jsonl")
@@ -231,36 +237,7 @@ class Sink:
         return dict(json.loads((self.study_dir / "study.json").read_text(encoding="utf-8")))
 
     def _save_state(self) -> None:
-        path = self.study_dir / STATE
-        known = _read(path)
-        known[self.uri] = asdict(self._state)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(known), encoding="utf-8")
-        temporary.replace(path)
-
-
-def load_state(study_dir: Path, uri: str) -> State:
-    """What MLflow at this URI is known to have; nothing when its database is gone."""
-    known = _read(study_dir / STATE).get(uri)
-    if known is None or (uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists()):
-        return State()
-    runs = {name: RunState(**values) for name, values in known["runs"].items()}
-    return State(known["parent"], known["parent_status"], runs)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
-
-
-def is_complete(study_dir: Path, uri: str) -> bool:
-    """Whether MLflow already has every run of the study, ended."""
-    state = load_state(study_dir, uri)
-    records, _ = Manifest(study_dir).read()
-    logged = all(record.id in state.runs and state.runs[record.id].done for record in records)
-    return state.parent_status == "FINISHED" and logged
+        save_state(self.study_dir, self.uri, self._state)
 
 
 def sync(study_dir: Path, uri: str | None = None) -> dict[str, int]:
@@ -277,14 +254,11 @@ def sync(study_dir: Path, uri: str | None = None) -> dict[str, int]:
         ConfigError: not a study folder, or a file store.
         StoreError: MLflow cannot be written, or the study is running.
     """
-    from filelock import FileLock, Timeout
-
     target = check_uri(uri if uri is not None else tracking_uri(study_dir))
-    try:
-        with FileLock(study_dir / ".lock", timeout=0):
-            sink = Sink(study_dir, target)
-            if not sink.close("FINISHED"):
-                raise StoreError(f"MLflow at {target} cannot be written ({sink.down}); start the server and repeat")
-    except Timeout:
-        raise StoreError(f"the study in {study_dir} is running and logs by itself; wait for its end") from None
+    with leases.hold(study_dir / ".lock", until=lambda: True) as held:
+        if not held:
+            raise StoreError(f"the study in {study_dir} is running and logs by itself; wait for its end")
+        sink = Sink(study_dir, target)
+        if not sink.close("FINISHED"):
+            raise StoreError(f"MLflow at {target} cannot be written ({sink.down}); start the server and repeat")
     return {"runs": len(Manifest(study_dir).read()[0]), "points": sink.points}

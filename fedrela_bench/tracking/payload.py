@@ -13,6 +13,7 @@ from fedrela_bench.config import RelabelConfig
 from fedrela_bench.tracking.manifest import Record
 
 MAX_PARAM = 6000
+LONG_PARAMS = "long_params.json"
 ROUND_METRICS = (
     "train/loss",
     "test/overall",
@@ -40,8 +41,16 @@ def params_of(record: Record) -> dict[str, str]:
             continue
         if name.startswith("relabel.") and record.kind == "trunk":
             continue
-        shown[name] = str(value)[:MAX_PARAM]
+        shown[name] = str(value)
     return shown
+
+
+def cut(params: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Parameters as MLflow takes them, and those it takes only in part, whole."""
+    whole = {name: value for name, value in params.items() if len(value) > MAX_PARAM}
+    note = f"... ({LONG_PARAMS} has all)"
+    short = {name: value[: MAX_PARAM - len(note)] + note for name, value in whole.items()}
+    return {**params, **short}, whole
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

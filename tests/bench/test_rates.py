@@ -37,12 +37,11 @@ def test_a_full_run_adds_up_to_its_parts() -> None:
 
 
 def test_hours_of_a_study() -> None:
-    runs, trials = {"a": 3600.0, "b": 7200.0}, {"a": 900.0, "b": 900.0}
-    # Baselines 2 x 3 h on 2 slots, trials 16 x 2 x 0.25 h on 2 slots.
-    assert study_hours(runs, trials, seeds=2, wanted=16, slots=2) == pytest.approx(3 + 4)
+    seconds = {"a": 7200.0, "b": 21600.0}
+    assert study_hours(seconds, longest=7200.0, slots=2) == pytest.approx(4)
     # Nothing takes less than its longest run.
-    assert study_hours(runs, trials, seeds=2, wanted=16, slots=1_000) == pytest.approx(2 + 0.25)
-    assert study_hours(runs, trials, seeds=1, wanted=0, slots=1) == pytest.approx(3)
+    assert study_hours(seconds, longest=7200.0, slots=1_000) == pytest.approx(2)
+    assert study_hours({"a": 0.0}, longest=7200.0, slots=1) == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,32 @@ result = tune(fakes.request(Path({out!r}), space, engine=engine, trials=6, progr
 print("DONE", result.status, len(result.trials), result.counts["cells_computed"], flush=True)
 sys.exit(result.exit_code)
 """
+
+
+GENERAL = """
+import sys, json, cloudpickle
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.study import fakes
+from fedrela_bench.study.runner import tune
+cloudpickle.register_pickle_by_value(fakes)
+asked = json.loads(sys.argv[1])
+engine = fakes.FakeEngine(delay=asked["delay"], log=Path(asked["log"]))
+settings = {{"progress": "lines", "rolling_rounds": 1, **asked["settings"]}}
+if "store" in settings:
+    settings["store"] = Path(settings["store"])
+result = tune(fakes.request(Path(asked["out"]), asked["space"], engine=engine, **settings))
+print("DONE", result.status, len(result.trials), result.counts["cells_computed"], flush=True)
+sys.exit(result.exit_code)
+"""
+
+
+def launch(out: Path, space: dict[str, Any], log: Path, delay: float = 0.05, **settings: Any) -> subprocess.Popen[str]:
+    """A study in a process of its own, whose computed rounds are lines of `log`."""
+    asked = {"out": str(out), "space": space, "log": str(log), "delay": delay, "settings": settings}
+    command = [sys.executable, "-c", GENERAL.format(root=str(ROOT)), json.dumps(asked)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, cwd=ROOT, text=True, start_new_session=True, **streams)
 
 
 def start(out: Path, delay: float = 0.25, bound: float = 90.0, grace: float = 60.0) -> subprocess.Popen[str]:

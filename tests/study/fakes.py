@@ -84,10 +84,17 @@ class FakeRun:
                 raise ZeroDivisionError("no luck")
             if active and relabel.tau == self.engine.dies_at:
                 os.kill(os.getpid(), 9)
+            once = self.engine.dies_once
+            if active and once is not None and self.completed_rounds == rounds - 1 and not once.exists():
+                once.touch()
+                os.kill(os.getpid(), 9)
             if self.completed_rounds >= rounds:
                 self.status = "completed"
             if diverged:
                 self.status = "diverged"
+            if self.engine.log is not None:
+                with self.engine.log.open("a") as file:
+                    file.write(f"{digest(self.config.model_dump(mode='json'))} {self.completed_rounds}\n")
             yield self._result(diverged, fresh)
 
     def _result(self, diverged: bool, fresh: bool) -> FakeResult:
@@ -118,17 +125,27 @@ class FakeEngine:
     diverges_at: float | None = None
     crashes_at: float | None = None
     dies_at: float | None = None
+    dies_once: Path | None = None
+    """Made by the first process that comes to the last round but one of a relabelled run, which it does not survive."""
     measures_tail: bool = True
+    bytes: int = 100
+    """Of a snapshot, as forecast."""
     unfit: tuple[str, ...] = ()
     worker_fault: Exception | None = None
     """Raised by every process but the driver's when it loads data."""
     driver: int = field(default_factory=os.getpid)
+    log: Path | None = None
+    """Gets a line for every round that is computed by any process."""
+    bad_nodes: str | None = None
+    """No run starts where this variable is set in the environment."""
     modules_note: Path | None = None
     version: str = "fake"
     loads: list[str] = field(default_factory=list)
 
     def dataset(self, config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> FakeDataset:
         self.loads.append(config.data.source)
+        if self.bad_nodes is not None and self.bad_nodes in os.environ:
+            raise OSError("no luck on this node")
         if self.worker_fault is not None and os.getpid() != self.driver:
             raise self.worker_fault
         return FakeDataset(f"data-{config.seed}")
@@ -140,7 +157,10 @@ class FakeEngine:
     def measured(self, config: TrialConfig, dataset: Any) -> set[str]:
         return {"overall", "head", "medium", "tail"}
 
-    def simulation(self, config: TrialConfig, dataset: Any, device: str) -> FakeRun:
+    def snapshot_bytes(self, config: TrialConfig, dataset: Any) -> int:
+        return self.bytes
+
+    def simulation(self, config: TrialConfig, dataset: Any, device: str, kept: Path | None = None) -> FakeRun:
         return FakeRun(config, self)
 
     def save(self, path: Path, snapshot: FakeSnapshot) -> None:
@@ -152,6 +172,9 @@ class FakeEngine:
             snapshot: FakeSnapshot = pickle.loads(path.read_bytes())
         except Exception as error:
             raise StoreError(f"{path} is damaged") from error
+        return snapshot
+
+    def branch(self, snapshot: FakeSnapshot, config: TrialConfig) -> FakeSnapshot:
         return snapshot
 
     def prepare(self, threads: int, gpu_share: float) -> None:
@@ -168,12 +191,13 @@ def config(**changes: Any) -> TrialConfig:
     return TrialConfig().replace({"federation.rounds": 10, "evaluation.selection": "test_slice", **dotted})
 
 
-def runtime(tmp_path: Path, **engine: Any) -> Runtime:
-    return Runtime(Store(tmp_path / "store"), FakeEngine(**engine), rolling_seconds=1e9, stop_file=tmp_path / "stop")
+def runtime(tmp_path: Path, periods: tuple[int, ...] | None = None, **engine: Any) -> Runtime:
+    store, stop = Store(tmp_path / "store"), tmp_path / "stop"
+    return Runtime(store, FakeEngine(**engine), rolling_seconds=1e9, stop_file=stop, periods=periods)
 
 
 def request(out: Path, space: dict[str, Any] | None = None, engine: Any = None, **changes: Any) -> TuneRequest:
     parsed: Space = parse_space({**SPACE, **(space or {})})
     bases = {name: config(federation__algorithm=name) for name in parsed.algorithms}
-    settings = {"progress": "quiet", "device": "cpu", **changes}
+    settings = {"progress": "quiet", "device": "cpu", "stages": ("trunks", "search"), **changes}
     return TuneRequest(bases, parsed, out, "digits_lt", engine=engine or FakeEngine(), **settings)

@@ -12,9 +12,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from fedrela_bench.errors import ConfigError, StoreError
+from fedrela_bench.errors import ConfigError
 from fedrela_bench.study.cluster import Capacity, concurrency, gpu_faults, pick_device
-from fedrela_bench.study.identity import study_lock
 from fedrela_bench.study.runner import make_plan, preflight, tune
 from fedrela_bench.study.samplers import check_sampler
 from fedrela_bench.study.space import parse_space
@@ -133,13 +132,6 @@ def test_device_auto_follows_the_machine(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("fedrela_bench.study.cluster._cuda_devices", lambda: 2)
     assert pick_device(request(tmp_path, device="auto")) == ("cuda", 1.0)
     assert pick_device(request(tmp_path, device="auto", gpus_per_trial=0.5)) == ("cuda", 0.5)
-
-
-def test_a_second_driver_of_a_live_study_is_refused(tmp_path: Path) -> None:
-    with study_lock(tmp_path), pytest.raises(StoreError, match="another process runs the study"), study_lock(tmp_path):
-        pass
-    with study_lock(tmp_path):
-        pass
 
 
 def test_checking_a_request_starts_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from fedrela_bench.errors import StoreError
 from fedrela_bench.study.cell import run_cell
 from fedrela_bench.study.engine import Runtime, Stopped
 from fedrela_bench.study.files import read_sealed, write_atomic, write_sealed
-from fedrela_bench.study.store import check_space
+from fedrela_bench.study.lineage import curve_of
 from fedrela_bench.study.trunk import run_trunk
 from tests.study.fakes import FakeDataset, FakeRun, config, runtime
 
@@ -25,9 +26,7 @@ def full_run(environment: Runtime) -> list[float]:
 
 
 def curve(environment: Runtime) -> list[float]:
-    trunk, cell = environment.trunk(CELL, "data-1"), environment.entry(CELL, "data-1")
-    lines = trunk.journal.rounds(1)[: CELL.relabel_round] + cell.journal.rounds(CELL.relabel_round + 1)
-    return [line["result"]["metrics"]["val/tail"] for line in lines]
+    return [line["result"]["metrics"]["val/tail"] for line in curve_of(environment.lineage(CELL, "data-1"))]
 
 
 def test_a_fork_from_the_store_is_the_full_run(tmp_path: Path) -> None:
@@ -189,7 +188,29 @@ def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pyte
     assert [entry.name for entry in tmp_path.iterdir()] == ["result.json"]
 
 
-def test_too_little_space_is_said_with_figures(tmp_path: Path) -> None:
-    check_space(tmp_path, 1)
-    with pytest.raises(StoreError, match=r"MiB free and the study needs about \d+ MiB"):
-        check_space(tmp_path, 2**60)
+@pytest.mark.parametrize(("rounds", "most"), [(1, 1), (2, 2), (3, 3)])
+def test_a_killed_cell_goes_on_inside_and_repeats_at_most_an_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, most: int
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    long = config(relabel__tau=0.1, relabel__start=2)
+    environment = replace(runtime(tmp_path), rolling_rounds=rounds)
+    run_trunk(long, DATA, environment, [2])
+    iterate = FakeRun.__iter__
+
+    def dying(self: FakeRun):  # type: ignore[no-untyped-def]
+        for result in iterate(self):
+            yield result
+            if result.round == 8:
+                raise Killed
+
+    monkeypatch.setattr(FakeRun, "__iter__", dying)
+    with pytest.raises(Killed):
+        run_cell(long, DATA, environment)
+    monkeypatch.setattr(FakeRun, "__iter__", iterate)
+    environment.meter.rounds = 0
+    run_cell(long, DATA, environment)
+    assert 2 <= environment.meter.rounds <= 2 + most
+    assert not environment.entry(long, "data-1").rolling.exists()

@@ -58,7 +58,7 @@ def digits(out: Path, **changes: Any) -> TuneRequest:
             "seeds": 2,
         }
     )
-    settings = {"progress": "quiet", "device": "cpu", **changes}
+    settings = {"progress": "quiet", "device": "cpu", "stages": ("trunks", "search"), **changes}
     return TuneRequest({"fedavg": TrialConfig().replace(TINY)}, space, out, "digits_lt", **settings)
 
 

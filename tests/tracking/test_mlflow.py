@@ -16,8 +16,9 @@ from fedrela_bench.tracking import tracking_uri, ui_command
 from fedrela_bench.tracking.backend import Backend
 from fedrela_bench.tracking.journal import Journal
 from fedrela_bench.tracking.manifest import Manifest, Record
-from fedrela_bench.tracking.mlflow_sink import Sink, is_complete, sync
-from fedrela_bench.tracking.payload import MAX_PARAM, params_of
+from fedrela_bench.tracking.mlflow_sink import Sink, sync
+from fedrela_bench.tracking.payload import LONG_PARAMS, MAX_PARAM, cut, params_of
+from fedrela_bench.tracking.state import is_complete
 from fedrela_bench.tracking.ui import check_uri, default_uri
 
 ROUNDS, FORK = 6, 4
@@ -236,9 +237,101 @@ def test_a_new_database_is_made_in_silence(tmp_path: Path, capfd: pytest.Capture
 def test_long_parameters_are_cut_and_defaults_left_out(study: Study) -> None:
     record = study.records[1]
     config = {"federation": {"options": {"note": "x" * 10_000}}, "relabel": record.config["relabel"]}
-    params = params_of(Record("cell", "k", "f", "fedavg", 1, config, "n", 0.0))
+    params, whole = cut(params_of(Record("cell", "k", "f", "fedavg", 1, config, "n", 0.0)))
     assert len(params["federation.options.note"]) == MAX_PARAM
+    assert whole == {"federation.options.note": "x" * 10_000}
     assert "relabel.std_ddof" not in params and params["relabel.start"] == "0.8"
+
+
+def test_long_parameters_are_an_artifact_from_the_start(study: Study) -> None:
+    config = {"federation": {"options": {"note": "x" * 10_000}}}
+    study.manifest.add(Record("trunk", "long", "store/long", "fedavg", 1, config, "long", 0.0))
+    Sink(study.out, study.uri).drain()
+    whole = json.loads((study.artifacts("long") / LONG_PARAMS).read_text())
+    assert whole == {"federation.options.note": "x" * 10_000}
+    assert study.runs()["long"].data.params["federation.options.note"].endswith("(long_params.json has all)")
+
+
+@pytest.mark.parametrize("call", range(1, 14))
+def test_an_outage_at_any_call_loses_and_doubles_nothing(
+    study: Study, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    """The server goes away at the n-th call, comes back later, and everything is there once."""
+    from fedrela_bench.tracking import backend
+
+    for key, first in (("t1", 1), ("c1", FORK + 1)):
+        study.write(key, first, ROUNDS)
+        study.finish(key)
+    made: list[int] = []
+
+    class Failing:
+        """The client, whose n-th call and the four after it fail."""
+
+        def __init__(self, client: Any) -> None:
+            self.client = client
+
+        def __getattr__(self, name: str) -> Any:
+            def method(*args: Any, **kwargs: Any) -> Any:
+                made.append(1)
+                if call <= len(made) < call + 5:
+                    raise ConnectionError("gone")
+                return getattr(self.client, name)(*args, **kwargs)
+
+            return method
+
+    plain = backend.Backend.__init__
+
+    def init(self: Any, uri: str, experiment: str) -> None:
+        plain(self, uri, experiment)
+        self.client = Failing(self.client)
+
+    monkeypatch.setattr(backend.Backend, "__init__", init)
+    sink = Sink(study.out, study.uri)
+    while sink.down is not None or not made:
+        sink._attempt(sink.drain)
+    assert sink.close("FINISHED")
+    assert len(study.runs()) == 3
+    assert {run.info.status for run in study.runs().values()} == {"FINISHED"}
+    for key in ("t1", "c1"):
+        assert [step for step, _, _ in study.points(key)] == list(range(1, ROUNDS + 1))
+        assert study.runs()[key].data.params["relabel.tau" if key == "c1" else "federation.algorithm"]
+
+
+def test_a_run_whose_answer_was_lost_is_not_made_twice(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    study.write("t1", 1, ROUNDS)
+    study.finish("t1")
+    create, lost = Backend.create, list[int]()
+
+    def losing(self: Backend, tags: Any, created: float) -> str:
+        run_id = create(self, tags, created)
+        if tags["kind"] == "trunk" and not lost:
+            lost.append(1)
+            raise ConnectionError("the answer was lost")
+        return run_id
+
+    monkeypatch.setattr(Backend, "create", losing)
+    sink = Sink(study.out, study.uri)
+    assert not sink._attempt(sink.drain)
+    assert sink.close("FINISHED")
+    assert len(study.runs()) == 3 and len(study.points("t1")) == ROUNDS
+
+
+def test_a_branched_run_has_the_curve_of_all_it_shares(study: Study) -> None:
+    study.write("t1", 1, ROUNDS)
+    study.finish("t1")
+    config = study.records[1].config
+    shared = {"trunk_key": "t1", "trunk_folder": "store/t1", "fork_round": 2, "branch_folder": "store/c1"}
+    study.manifest.add(Record("cell", "b1", "store/b1", "fedavg", 1, config, "b1", 0.0, branch_round=4, **shared))
+    study.write("c1", 3, 3)
+    study.write("b1", 5, ROUNDS)
+    study.finish("b1")
+    sink = Sink(study.out, study.uri)
+    sink.drain()
+    assert not study.points("b1"), "the shared rounds are not all there yet"
+    study.write("c1", 4, 4)
+    sink.drain()
+    assert [step for step, _, _ in study.points("b1")] == list(range(1, ROUNDS + 1))
+    assert study.runs()["b1"].info.status == "FINISHED"
 
 
 def test_the_server_command_has_no_job_workers(study: Study) -> None:

@@ -1,0 +1,99 @@
+"""The confirm stage: the best configurations, the paper's default and a control arm, on all seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedrela_bench.config import Json
+from fedrela_bench.study.ledger import Ledger
+from fedrela_bench.study.plan import Outcome, Plan
+from fedrela_bench.study.results import Row, choose, collect, gains_over, label, pareto_front
+from fedrela_bench.study.space import ALGORITHM, PAPER_DEFAULT
+
+RACE_SEEDS = 3
+"""Seeds of the first heat of a race; the front of that heat gets all of them."""
+RACE_SHARE = 3
+"""One configuration in so many goes into the first heat."""
+START = "relabel.start"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A configuration to confirm."""
+
+    name: str
+    point: Json
+    number: int | None = None
+    """Optuna trial; None for arms that nothing proposed."""
+
+
+def leaders(plan: Plan, ledger: Ledger) -> list[Arm]:
+    """Of every algorithm the best trial per objective, the balanced one, and more of its front up to `confirm_top`."""
+    arms = []
+    for algorithm in plan.bases:
+        front = pareto_front(_trials(plan, ledger, algorithm))
+        chosen = [*choose(front, plan.request.objective_names).values(), *front]
+        kept = list({row.number: row for row in chosen}.values())[: plan.request.confirm_top]
+        arms += [_arm(row) for row in kept]
+    return arms
+
+
+def first_heat(plan: Plan, ledger: Ledger) -> list[Arm]:
+    """The best third of all trials, front by front."""
+    rows, ranked = _trials(plan, ledger), list[Row]()
+    wanted = -(-len(rows) // RACE_SHARE)
+    while rows and len(ranked) < wanted:
+        front = pareto_front(rows)
+        if not front:
+            break
+        ranked += front
+        rows = [row for row in rows if row not in front]
+    return [_arm(row) for row in ranked[:wanted]]
+
+
+def winners(plan: Plan, arms: Sequence[Arm], seeds: Sequence[int]) -> list[Arm]:
+    """The arms on the front of what they reached over these seeds."""
+    rows = {id(arm): (arm, outcome) for arm in arms if (outcome := plan.answer(arm.point, seeds)) is not None}
+    as_rows = [Row(arm.name, arm.point[ALGORITHM], arm.point, outcome) for arm, outcome in rows.values()]
+    front = pareto_front(as_rows)
+    return [arm for arm in arms if any(row.point is arm.point for row in front)]
+
+
+def fixed_arms(plan: Plan) -> list[Arm]:
+    """The paper's default for every algorithm and, where asked for, the same with a lower rate and no relabelling."""
+    arms, scale = [], plan.request.lr_drop
+    if not plan.request.space.relabels:
+        return []
+    for algorithm in plan.bases:
+        default = {ALGORITHM: algorithm, **PAPER_DEFAULT}
+        arms.append(Arm(f"{algorithm} paper default", default))
+        if scale is not None:
+            control = {**default, "relabel.tau": 0.0, "relabel.post_relabel_lr_scale": scale}
+            arms.append(Arm(f"{algorithm} control: rate times {scale:g} from T on, no relabelling", control))
+    return arms
+
+
+def confirmed_rows(plan: Plan, arms: Sequence[Arm], seeds: Sequence[int]) -> list[Row]:
+    """What the arms reached over all seeds, each beside its algorithm's baseline over the same seeds."""
+    rows, baselines = list[Row](), dict[str, Outcome | None]()
+    for arm in arms:
+        outcome = plan.answer(arm.point, seeds)
+        if outcome is None:
+            continue
+        algorithm = arm.point[ALGORITHM]
+        base = baselines.setdefault(algorithm, plan.baseline(algorithm, seeds))
+        gains = gains_over(outcome, base)
+        rows.append(Row(arm.name, algorithm, arm.point, outcome, gains, arm.number))
+    return rows
+
+
+def _trials(plan: Plan, ledger: Ledger, algorithm: str | None = None) -> list[Row]:
+    rows = [row for row in collect(plan, [ledger])[1] if row.outcome.valid]
+    return [row for row in rows if algorithm in (None, row.algorithm)]
+
+
+def _arm(row: Row) -> Arm:
+    point: dict[str, Any] = dict(row.point)
+    return Arm(label(point), point, row.number)

@@ -1,0 +1,98 @@
+"""What a study will write is known before it starts, and refused where there is no room for it."""
+
+from __future__ import annotations
+
+import shutil
+from collections import namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from fedrela_bench import Simulation, TrialConfig, load_dataset
+from fedrela_bench.algorithms import ALGORITHMS, register
+from fedrela_bench.algorithms.base import Algorithm, ClientUpdate, LocalContext, ModelSize, State
+from fedrela_bench.errors import ConfigError
+from fedrela_bench.simulation import save_snapshot
+from fedrela_bench.study.engine import SimulationEngine
+from fedrela_bench.study.forecast import disk_bytes
+from fedrela_bench.study.preflight import preflight
+from tests.study.fakes import FakeEngine, request
+from tests.study.test_ledger import plan_for
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture
+def hoarder() -> Iterator[str]:
+    """An algorithm whose clients keep a copy of the model, as those with control variates do."""
+
+    class Hoarder(Algorithm):
+        name, citation, purpose = "hoarder", "none", "test"
+
+        def initial_client_state(self, context: LocalContext) -> State:
+            return {"kept": context.server.params.clone()}
+
+        def client_state_floats(self, size: ModelSize) -> int:
+            return size.shared
+
+        def finish(self, update: ClientUpdate) -> None:
+            kept: Tensor = update.context.state["kept"]
+            kept.copy_(update.params)
+
+    register(Hoarder)
+    yield "hoarder"
+    del ALGORITHMS["hoarder"]
+
+
+@pytest.mark.parametrize("model", ["digits", "auto"])
+def test_a_snapshot_is_as_large_as_forecast_with_what_every_client_keeps(
+    tmp_path: Path, hoarder: str, model: str
+) -> None:
+    config = TrialConfig().replace(
+        {"federation.algorithm": hoarder, "federation.clients": 12, "federation.rounds": 1, "training.model": model}
+    )
+    dataset = load_dataset(config)
+    simulation = Simulation(config, dataset)
+    list(simulation)
+    save_snapshot(tmp_path / "state.pt", simulation.snapshot())
+    real = (tmp_path / "state.pt").stat().st_size
+    expected = SimulationEngine().snapshot_bytes(config, dataset)
+    assert expected == pytest.approx(real, rel=0.1)
+
+
+def test_too_little_space_is_said_in_preflight_with_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**40, 0, 300 * 2**20))
+    preflight(request(tmp_path / "fits"))
+    large = FakeEngine(bytes=100 * 2**20)
+    with pytest.raises(ConfigError, match=r"has 300 MiB free and the study needs about \d\d\d\d MiB") as caught:
+        preflight(request(tmp_path / "study", engine=large))
+    assert caught.value.exit_code == 2
+    assert not (tmp_path / "study").exists()
+
+
+def test_snapshots_that_are_there_are_not_counted_again(tmp_path: Path) -> None:
+    plan = plan_for(request(tmp_path, {"algorithm": "fedavg"}, engine=FakeEngine(bytes=2**20)))
+    before = disk_bytes(plan, 1)
+    trunk = plan.trunks()[0]
+    trunk.entry.folder.mkdir(parents=True)
+    for fork in trunk.fork_rounds[:3]:
+        trunk.entry.snapshot(fork).touch()
+    assert before - disk_bytes(plan, 1) == 3 * 2**20
+
+
+def test_branch_states_are_kept_only_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine(bytes=2**20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**40, 0, 500 * 2**20))
+    assert preflight(request(tmp_path / "a", engine=engine)).plan.runtime.periods == (0, 1, 2)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**40, 0, 80 * 2**20))
+    assert preflight(request(tmp_path / "a", engine=engine)).plan.runtime.periods is None
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/x", "gs://bucket/x", "hdfs://host/x"])
+def test_object_stores_are_refused_with_what_to_use(place: str) -> None:
+    with pytest.raises(ConfigError, match=r"an object store cannot hold a study.*give a folder that all nodes share"):
+        preflight(request(Path(place)))
+    with pytest.raises(ConfigError, match=r"--store .*object store"):
+        preflight(request(Path("nowhere"), store=Path(place)))

@@ -1,0 +1,153 @@
+"""Stages of a study: each can be run alone, skipped and repeated, and each says no more than it computed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from fedrela_bench.study.futility import Futility
+from fedrela_bench.study.output import render_text
+from fedrela_bench.study.request import TuneRequest
+from fedrela_bench.study.runner import tune
+from fedrela_bench.study.space import parse_space
+from tests.study import fakes
+from tests.study.drive import mlflow_runs, optuna_states
+from tests.study.fakes import FakeEngine, request
+
+pytestmark = pytest.mark.cluster
+ONE = {"algorithm": "fedavg"}
+SMALL = {"parameters": {"relabel.tau": {"choice": [0.05, 0.1]}, "relabel.start": {"choice": [0.5, 0.7]}}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """One Ray for the module; `tune` uses a connection that is there."""
+    import ray
+
+    cloudpickle.register_pickle_by_value(fakes)
+    os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    yield
+    ray.shutdown()
+
+
+def confirming(out: Path, **changes: Any) -> TuneRequest:
+    settings = {"trials": 4, "confirm_seeds": (1, 2, 3), "confirm_top": 2, "lr_drop": 0.1, **changes}
+    return request(out, ONE, stages=("trunks", "search", "confirm"), **settings)
+
+
+def test_the_confirm_stage_runs_the_best_and_the_fixed_arms_on_all_seeds(tmp_path: Path) -> None:
+    result = tune(confirming(tmp_path))
+    assert result.exit_code == 0 and result.confirm_seeds == (1, 2, 3)
+    labels = [row.label for row in result.confirmed]
+    assert labels[-2:] == ["fedavg paper default", "fedavg control: rate times 0.1 from T on, no relabelling"]
+    assert 3 <= len(labels) <= 4
+    assert all(len(row.outcome.keys) == 3 and row.outcome.std and row.gains for row in result.confirmed)
+    assert result.seeds == (1,) and all(len(row.outcome.keys) == 1 for row in result.trials)
+    assert "confirmed over seeds 1, 2, 3" in render_text(result)
+    assert (tmp_path / "confirmed.csv").read_text().count("\n") == len(labels) + 1
+    runs = mlflow_runs(tmp_path)
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    baselines = [run for run in runs if run.data.tags["kind"] == "trunk"]
+    assert sorted(run.data.tags["seed"] for run in baselines) == ["1", "2", "3"]
+    again = tune(confirming(tmp_path))
+    assert again.counts["cells_computed"] == again.counts["trunks_computed"] == again.counts["rounds_computed"] == 0
+    assert [row.to_json() for row in again.confirmed] == [row.to_json() for row in result.confirmed]
+    assert len(mlflow_runs(tmp_path)) == len(runs)
+
+
+def test_stages_one_by_one_are_the_whole_study(tmp_path: Path) -> None:
+    space = parse_space({**fakes.SPACE, **ONE, **SMALL})
+    whole = tune(replace(confirming(tmp_path / "whole", sampler="grid"), space=space))
+    asked = replace(confirming(tmp_path / "parts", sampler="grid"), space=space)
+    first = tune(replace(asked, stages=("trunks",)))
+    assert (first.counts["trunks_computed"], first.counts["cells_computed"], first.trials) == (1, 0, [])
+    second = tune(replace(asked, stages=("search",)))
+    assert second.counts["trunks_computed"] == 0 and len(second.trials) == 4 and not second.confirmed
+    third = tune(replace(asked, stages=("confirm",)))
+    assert {row.label: row.outcome for row in third.confirmed} == {row.label: row.outcome for row in whole.confirmed}
+    assert third.counts["full_runs"] == whole.counts["full_runs"]
+
+
+def test_a_race_gives_seeds_to_the_leaders_only(tmp_path: Path) -> None:
+    settings = {"seeds": (1, 2, 3, 4), "race": True, "trials": 6}
+    result = tune(request(tmp_path, ONE, stages=("trunks", "search", "confirm"), **settings))
+    assert result.seeds == (1,) and result.confirm_seeds == (1, 2, 3, 4)
+    leaders = [row for row in result.confirmed if row.number is not None]
+    assert 1 <= len(leaders) <= 2
+    assert all(len(row.outcome.keys) == 4 for row in result.confirmed)
+    cells = list((tmp_path / "store" / "cells").glob("*/result.json"))
+    # 6 on one seed; 2 more seeds for two in the first heat; 1 more for the front; the default where it did not lead.
+    assert len(cells) <= 6 + 2 * 2 + 2 + 3
+
+
+def test_futile_runs_are_stopped_on_the_record_and_go_on_when_the_rule_is_dropped(tmp_path: Path) -> None:
+    asked = request(tmp_path, {**ONE, "parameters": {"relabel.tau": {"choice": [0.05, 0.1]}}}, trials=2)
+    strict = replace(asked, futility=Futility(1, 0.99))
+    result = tune(strict)
+    assert {row.outcome.status for row in result.trials} == {"futile"}
+    assert all("below 99.00 points: val/overall" in row.outcome.error for row in result.trials)
+    assert result.pareto == [] and result.exit_code == 0
+    assert set(optuna_states(tmp_path)) == {"COMPLETE"}
+    cells = [run for run in mlflow_runs(tmp_path) if run.data.tags["kind"] == "cell"]
+    assert {(run.info.status, run.data.tags["status"]) for run in cells} == {("KILLED", "stopped")}
+    assert not list((tmp_path / "store" / "cells").glob("*/result.json"))
+    assert tune(strict).counts["rounds_computed"] == 0
+    full = tune(asked)
+    assert {row.outcome.status for row in full.trials} == {"completed"}
+    assert full.counts["rounds_computed"] == 2
+    assert {run.info.status for run in mlflow_runs(tmp_path)} == {"FINISHED"}
+
+
+def test_base_algorithms_are_tuned_alone_with_equal_budgets(tmp_path: Path) -> None:
+    space = {
+        "algorithm": ["fedavg", "fedprox"],
+        "parameters": {
+            "training.lr": {"choice": [0.01, 0.05, 0.1]},
+            "federation.options.mu": {"choice": [0.01, 0.1], "when": {"algorithm": "fedprox"}},
+        },
+    }
+    asked = request(tmp_path, space, stages=("base",), trials=3)
+    result = tune(asked)
+    assert [row.algorithm for row in result.trials] == ["fedavg"] * 3 + ["fedprox"] * 3
+    assert result.trials[0].point == {"algorithm": "fedavg", "training.lr": 0.05}
+    assert sorted(result.best) == ["fedavg", "fedprox"]
+    assert not (tmp_path / "store" / "cells").exists()
+    assert result.counts["full_runs"] == 6
+    runs = [run for run in mlflow_runs(tmp_path) if run.data.tags["kind"] == "trunk"]
+    assert len(runs) == 6 and {run.info.status for run in runs} == {"FINISHED"}
+    assert tune(asked).counts["rounds_computed"] == 0
+
+
+def test_failures_up_to_the_number_allowed_are_no_failure_of_the_study(tmp_path: Path) -> None:
+    space = {**ONE, "parameters": {"relabel.tau": {"choice": [0.05, 0.1]}}}
+    asked = request(tmp_path, space, engine=FakeEngine(crashes_at=0.1), trials=2, max_failures=1)
+    assert tune(asked).exit_code == 0
+    assert tune(replace(asked, max_failures=0)).exit_code == 1
+
+
+def test_a_killed_trial_goes_on_where_it_was(tmp_path: Path) -> None:
+    space = {**ONE, "parameters": {"relabel.tau": {"choice": [0.1]}, "relabel.start": {"choice": [0.3]}}}
+    engine = FakeEngine(dies_once=tmp_path / "died", log=tmp_path / "log")
+    result = tune(request(tmp_path / "study", space, engine=engine, trials=1, rolling_rounds=2))
+    assert (tmp_path / "died").exists()
+    assert [row.outcome.status for row in result.trials] == ["completed"] and result.exit_code == 0
+    rounds = (tmp_path / "log").read_text().splitlines()
+    assert len(rounds) - len(set(rounds)) <= 2
+    assert {run.info.status for run in mlflow_runs(tmp_path / "study")} == {"FINISHED"}
+    assert len(mlflow_runs(tmp_path / "study")) == 3
+
+
+def test_a_broken_setup_does_not_eat_the_whole_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedrela_bench.study.stages.MOST_IN_A_ROW", 3)
+    space = {**ONE, "parameters": {"relabel.tau": {"choice": [0.05]}, "training.lr": {"uniform": [0.01, 0.1]}}}
+    engine = FakeEngine(crashes_at=0.05)
+    result = tune(request(tmp_path, space, engine=engine, trials=30, max_concurrent=1))
+    assert result.exit_code == 1 and len(result.failed) <= 5
+    assert any("in a row failed" in text for text in result.warnings)

@@ -1,0 +1,86 @@
+"""The fidelity page covers every algorithm, every option and every choice of relabelling; its commands are right."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedrela_bench.algorithms import ALGORITHMS
+from fedrela_bench.cli import main
+from fedrela_bench.config import AUTHOR_PRESET, RelabelConfig
+from tests.kits import names
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "fidelity.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE))
+FEDRELA = PAGE[PAGE.index("\n## FedReLa") : PAGE.index("\n## What holds")]
+SHELL = "\n".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL))
+COMMANDS = [line.split("#")[0].strip() for line in SHELL.splitlines() if line.strip()]
+FIRST = {"tune": "--dry-run", "run": "--print-config"}
+"""What makes a verb check its input and stop."""
+
+
+def test_every_algorithm_has_a_section_and_nothing_else_has() -> None:
+    assert set(SECTIONS) == set(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_option_and_head_of_an_algorithm_is_explained(name: str) -> None:
+    section = SECTIONS[name]
+    kind = ALGORITHMS[name]
+    missing = [option for option in kind.OptionsModel.model_fields if f"`{option}`" not in section]
+    assert not missing
+    assert not [head for head in kind.posterior_heads if f"`{head}`" not in section]
+    assert "Posterior" in section
+
+
+@pytest.mark.parametrize("name", names())
+def test_defaults_in_an_options_table_are_the_codes(name: str) -> None:
+    fields = ALGORITHMS[name].OptionsModel.model_fields
+    for cells in re.findall(r"^\| (`.*?) \| (.*?) \|", SECTIONS[name], re.MULTILINE):
+        options, values = (re.findall(r"[\w.-]+", cell) for cell in cells)
+        assert len(options) == len(values)
+        for option, value in zip(options, values, strict=True):
+            default = fields[option].default
+            written = value == str(default).lower() if isinstance(default, bool | str) else float(value) == default
+            assert written, f"{option}: the page has {value}, the code {default}"
+
+
+def test_every_choice_of_the_relabelling_is_explained() -> None:
+    options = [name for name in RelabelConfig.model_fields if f"`relabel.{name}`" not in FEDRELA]
+    assert options == []
+
+
+def test_the_authors_preset_is_tabled_as_it_is() -> None:
+    rows = {row.split("|")[2].strip(): row for row in FEDRELA.splitlines() if row.startswith("| ")}
+    for name, value in AUTHOR_PRESET.items():
+        row = next(text for options, text in rows.items() if f"`relabel.{name}`" in options)
+        shown = ("yes" if value else "no") if isinstance(value, bool) else str(value)
+        assert shown in row.split("|")[4].replace("1e-6", "1e-06")
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_every_command_is_right(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(line)
+    assert words[0] == "fedrela-bench"
+    assert main([*words[1:], *([FIRST[words[1]]] if words[1] in FIRST else [])]) == 0
+    assert capsys.readouterr().out
+
+
+def test_the_control_arm_is_the_drop_without_relabelling(capsys: pytest.CaptureFixture[str]) -> None:
+    control = next(line for line in COMMANDS if "lr_scale 0.1" in line and "tau" not in line)
+    assert main([*shlex.split(control)[1:], "--print-config"]) == 0
+    out = capsys.readouterr()
+    assert "the control arm" in out.out + out.err
+    assert len(COMMANDS) >= 8
+
+
+def test_places_inside_the_page_exist() -> None:
+    headings = {
+        re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-")
+        for title in re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)
+    }
+    for place in re.findall(r"\]\(#([\w-]+)\)", PAGE):
+        assert place in headings
