@@ -64,7 +64,9 @@ def test_help_is_fast_and_loads_nothing_heavy() -> None:
     assert min(seconds) < 1.5
 
 
-@pytest.mark.parametrize("verb", ["run", "tune", "report", "ui", "sync", "doctor", "data show", "spaces check"])
+@pytest.mark.parametrize(
+    "verb", ["run", "tune", "report", "ui", "sync", "doctor", "bench", "data show", "spaces check"]
+)
 def test_every_verb_has_help(verb: str, capsys: Capture) -> None:
     assert call(*verb.split(), "--help") == 0
     assert f"fedrela-bench {verb}" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from types import FrameType
 import typer
 
 from fedrela_bench import __version__
-from fedrela_bench.cli import algorithms, data, doctor, gc, report, run, spaces, tune
+from fedrela_bench.cli import algorithms, bench, data, doctor, gc, report, run, spaces, tune
 from fedrela_bench.cli.command import BenchGroup
 from fedrela_bench.cli.common import Terminated
 from fedrela_bench.errors import BenchError
@@ -30,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _part in (run, tune, report, gc, data, spaces, algorithms, doctor):
+for _part in (run, tune, report, gc, data, spaces, algorithms, bench, doctor):
     _part.register(app)
 
 

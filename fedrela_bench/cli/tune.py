@@ -13,6 +13,7 @@ import typer
 from fedrela_bench.cli import common, stages
 from fedrela_bench.cli.bases import Layers, common_ground, overrides_with, request_faults, study_notes
 from fedrela_bench.cli.command import OverrideCommand, overrides_of
+from fedrela_bench.cli.forecast import forecast
 from fedrela_bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
@@ -144,11 +145,13 @@ def _report(request: TuneRequest, result: StudyResult) -> None:
 
 
 def _plan(request: TuneRequest, as_json: bool) -> int:
-    from fedrela_bench.study.forecast import forecast
+    from fedrela_bench.study.forecast import forecast as counted
     from fedrela_bench.study.preflight import CONCURRENT, preflight
 
     checked = preflight(request)
-    plan = plan_of(request, forecast(checked.plan, request.max_concurrent or CONCURRENT))
+    plan = plan_of(request, counted(checked.plan, request.max_concurrent or CONCURRENT))
+    timed = None if request.base_only else forecast(request, _tails(request))
+    plan |= {"hours": None, "slots": None} if timed is None else {"hours": round(timed.hours, 4), "slots": timed.slots}
     if as_json:
         print(json.dumps(plan))
         return 0
@@ -160,9 +163,20 @@ def _plan(request: TuneRequest, as_json: bool) -> int:
         f"cost: {plan['full_runs']:.1f} full runs, {plan['full_runs_trunks_only']:.1f} if only baselines were shared, "
         f"{plan['full_runs_without_forks']:.0f} if nothing was",
         f"disk: at most {plan['disk_bytes'] / 2**20:.0f} MiB",
+        timed.text() if timed else "time: unknown, no trial can be timed on this machine",
         "nothing was started (--dry-run)",
     )
     return 0
+
+
+def _tails(request: TuneRequest) -> dict[str, float]:
+    """Mean share of a run behind the fork, by algorithm; trials are taken as spread evenly over the fork rounds."""
+    tails = {}
+    for name, base in request.bases.items():
+        rounds = base.federation.rounds
+        forks = request.space.fork_rounds(base) or [rounds]
+        tails[name] = sum((rounds - fork) / rounds for fork in forks) / len(forks)
+    return tails
 
 
 def _baselines(plan: dict[str, Any]) -> str:

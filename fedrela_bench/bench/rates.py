@@ -1,0 +1,243 @@
+"""How long a configuration takes on this machine: measured in seconds, kept for the machine, turned into hours."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedrela_bench.bench.machine import describe
+from fedrela_bench.bench.relabeling import relabel_pass
+from fedrela_bench.bench.timing import timed
+from fedrela_bench.bench.workloads import ENDLESS
+from fedrela_bench.config import TrialConfig, digest
+from fedrela_bench.data import FederatedDataset
+from fedrela_bench.data.sources.places import default_cache_dir
+from fedrela_bench.files import write_atomically
+from fedrela_bench.models import default_model
+from fedrela_bench.simulation import SIMULATION_VERSION, Simulation
+
+VERSION = 1
+"""Changes whenever older rates can no longer be used."""
+FILE = "rates.json"
+PROBE = 4
+"""Images of the first, smallest piece."""
+MOST_BATCHES, MOST_TESTED = 16, 800
+SHARE = 0.15
+"""Of the time left, for one round or one evaluation of a larger piece."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Seconds that the parts of a run take on this machine."""
+
+    step_image: float
+    """Training, per image and epoch."""
+    client: float
+    """Per participant and round, whatever it trains on."""
+    tested: float
+    """Evaluation, per image."""
+    relabelled: float
+    """A relabelling pass, per image."""
+
+    def run_seconds(self, config: TrialConfig, images: int, tested: int) -> float:
+        """A full run of the configuration.
+
+        Args:
+            config: rounds, participation, epochs and evaluations are read.
+            images: of all clients together.
+            tested: of the test set.
+        """
+        federation = config.federation
+        share = max(1, int(federation.participation * federation.clients)) / federation.clients
+        trained = images * share * config.training.local_epochs * self.step_image
+        round_seconds = trained + federation.clients * share * self.client
+        evaluations = math.ceil(federation.rounds / config.evaluation.eval_every)
+        return federation.rounds * round_seconds + evaluations * tested * self.tested
+
+
+def model_name(config: TrialConfig, dataset: FederatedDataset) -> str:
+    """The network that the configuration trains."""
+    if config.training.model != "auto":
+        return config.training.model
+    return default_model(config.data.source, dataset.input_shape, config.data.profile)
+
+
+def rate_key(config: TrialConfig, dataset: FederatedDataset, device: str) -> str:
+    """Names everything that decides a rate: network, images, batch, algorithm, number format, machine and versions."""
+    training, relabel = config.training, config.relabel
+    what = {
+        "model": [model_name(config, dataset), training.norm, dataset.num_classes],
+        "images": [*dataset.input_shape, dataset.augment, dataset.normalization is None],
+        "batch": training.batch_size,
+        "formats": [training.dtype, training.amp, training.tf32],
+        "algorithm": [config.federation.algorithm, config.federation.options],
+        "posterior": [relabel.posterior_views, relabel.posterior_bn, relabel.posterior_augment, relabel.posterior_head],
+    }
+    return digest([VERSION, SIMULATION_VERSION, what, describe(device)])
+
+
+def rate_of(
+    config: TrialConfig, dataset: FederatedDataset, device: str, seconds: float = 5.0, folder: Path | None = None
+) -> Rate:
+    """The kept rate of a configuration, measured and kept where there is none.
+
+    Args:
+        config: what is run.
+        dataset: its images.
+        device: ``cpu`` or ``cuda``.
+        seconds: a measurement takes about this long.
+        folder: where rates are kept; by default the cache of data.
+    """
+    path, key = (folder or default_cache_dir()) / FILE, rate_key(config, dataset, device)
+    known = _kept(path).get(key)
+    if known is not None:
+        return known
+    rate = measure_rate(config, dataset, device, seconds)
+    _keep(path, key, rate)
+    return rate
+
+
+def _kept(path: Path) -> dict[str, Rate]:
+    """Rates of a file; an absent, damaged or older one holds none."""
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, LookupError):
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values["version"] == VERSION:
+            return {key: _checked(Rate(**rate)) for key, rate in values["rates"].items()}
+    return {}
+
+
+def _checked(rate: Rate) -> Rate:
+    if not all(isinstance(value, float) and value >= 0 and math.isfinite(value) for value in asdict(rate).values()):
+        raise ValueError("a rate is a number of seconds")
+    return rate
+
+
+def _keep(path: Path, key: str, rate: Rate) -> None:
+    rates = {name: asdict(value) for name, value in (_kept(path) | {key: rate}).items()}
+    # What cannot be kept is measured again; a forecast does not fail for it.
+    with contextlib.suppress(OSError):
+        write_atomically(path, json.dumps({"version": VERSION, "rates": rates}, indent=1).encode())
+
+
+def measure_rate(config: TrialConfig, dataset: FederatedDataset, device: str, seconds: float = 5.0) -> Rate:
+    """Time pieces of the configuration: a few batches of one client, some test images, one relabelling pass.
+
+    Pieces grow as far as the time allows, from a few images to many batches. The two largest tell what every image
+    costs from what every client and round costs.
+
+    Args:
+        config: what is run.
+        dataset: its images.
+        device: ``cpu`` or ``cuda``.
+        seconds: about how long to measure; where a batch of a large network takes longer, a part of it is timed.
+    """
+    deadline = time.perf_counter() + seconds
+    place, batch = torch.device(device), config.training.batch_size
+    piece = _Piece(config, dataset, place, PROBE, PROBE)
+    points = [(piece.images, piece.round_seconds())]
+    tested = piece.test_seconds()
+    for wanted in (batch, batch * MOST_BATCHES):
+        left = deadline - time.perf_counter()
+        images = _fitting(wanted, left * SHARE, points[-1][1] / points[-1][0])
+        if images <= points[-1][0]:
+            break
+        larger = _Piece(config, dataset, place, images, _fitting(MOST_TESTED, left * SHARE, tested))
+        if larger.images <= points[-1][0]:
+            break
+        piece = larger
+        points.append((piece.images, piece.round_seconds()))
+        tested = piece.test_seconds()
+    step, client = _line(points)
+    return Rate(step, client, tested, _seconds(piece.relabel, place) / piece.images)
+
+
+def _seconds(call: Callable[[], object], place: torch.device) -> float:
+    """Of one call on a machine that does nothing else."""
+    span = timed(call, place)
+    return min(span.wall, span.cpu) if place.type == "cpu" else span.wall
+
+
+def _fitting(wanted: int, seconds: float, each: float) -> int:
+    return max(1, min(wanted, int(seconds / max(each, 1e-9))))
+
+
+def _line(points: list[tuple[int, float]]) -> tuple[float, float]:
+    """Seconds per image and per round, from the two largest pieces; per image only where noise hides the rest."""
+    images, seconds = points[-1]
+    if len(points) > 1:
+        fewer, less = points[-2]
+        step = (seconds - less) / (images - fewer)
+        if step > 0:
+            return step, max(0.0, seconds - step * images)
+    return seconds / images, 0.0
+
+
+class _Piece:
+    """The configuration with one client that holds a part of the largest client's images."""
+
+    def __init__(
+        self, config: TrialConfig, dataset: FederatedDataset, place: torch.device, images: int, tested: int
+    ) -> None:
+        largest = int(np.argmax([len(rows) for rows in dataset.clients]))
+        part = _evenly(dataset.clients[largest], images)
+        nothing = np.empty(0, dtype=np.int64)
+        rows = _evenly(np.arange(len(dataset.test_labels)), tested)
+        cut = replace(
+            dataset,
+            clients=tuple(part if client == largest else nothing for client in range(len(dataset.clients))),
+            test_images=np.array(dataset.test_images[rows]),
+            test_labels=dataset.test_labels[rows],
+        )
+        self.run = Simulation(config.replace(_TIMED | {"relabel.tau": config.relabel.tau or 0.05}), cut, place)
+        self.relabel = relabel_pass(self.run)
+        self.place, self.images, self.tested = place, len(part), len(rows)
+
+    def round_seconds(self) -> float:
+        """Of a training round; a short one is repeated, since the first is slower than later ones."""
+        seconds = _seconds(self.run.run_round, self.place)
+        return seconds if seconds > 1 else min(seconds, *(_seconds(self.run.run_round, self.place) for _ in "ab"))
+
+    def test_seconds(self) -> float:
+        """Of the evaluation of one image."""
+        return _seconds(self.run.evaluate, self.place) / self.tested
+
+
+_TIMED: dict[str, Any] = {
+    "federation.rounds": ENDLESS,
+    "federation.participation": 1.0,
+    "training.local_epochs": 1,
+    "evaluation.eval_every": ENDLESS,
+    "evaluation.selection": "none",
+    "evaluation.early_stop_patience": 0,
+    "relabel.start": ENDLESS,
+    "relabel.author_resume": False,
+}
+
+
+def _evenly(rows: np.ndarray, count: int) -> np.ndarray:
+    places = np.linspace(0, len(rows) - 1, min(count, len(rows)))
+    return rows[places.round().astype(np.int64)]
+
+
+def study_hours(runs: Mapping[str, float], trials: Mapping[str, float], seeds: int, wanted: int, slots: int) -> float:
+    """Hours of a study: every baseline with every seed, then trials spread evenly over the algorithms.
+
+    Args:
+        runs: seconds of a full run by algorithm.
+        trials: mean seconds of a trial's run behind its fork, by algorithm.
+        seeds: of every configuration.
+        wanted: trials.
+        slots: runs side by side.
+    """
+    baselines = max(sum(runs.values()) * seeds / slots, *runs.values())
+    mean = sum(trials.values()) / len(trials)
+    return (baselines + max(wanted * seeds * mean / slots, mean if wanted else 0.0)) / 3600
