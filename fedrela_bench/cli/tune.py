@@ -164,7 +164,7 @@ def _plan(request: TuneRequest, as_json: bool) -> int:
         f"cost: {plan['full_runs']:.1f} full runs, {plan['full_runs_trunks_only']:.1f} if only baselines were shared, "
         f"{plan['full_runs_without_forks']:.0f} if nothing was",
         f"disk: at most {plan['disk_bytes'] / 2**20:.0f} MiB",
-        timed.text() if timed else "time: unknown, torch sees no GPU on this machine to time a trial on",
+        timed.text() if timed else "time: unknown, no trial can be timed on this machine",
         "nothing was started (--dry-run)",
     )
     return 0

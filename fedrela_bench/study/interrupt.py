@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,10 @@ class Interrupts:
         self.signum: int | None = None
         self.since: float | None = None
         self._old: dict[int, Any] = {}
+        self._heard = 0
+        self._beginning = threading.Lock()
+        self._old_wakeup = -1
+        self._wire: tuple[socket.socket, socket.socket] | None = None
         self._last_resort: tuple[float, Callable[[], None]] | None = None
         self._timer: threading.Timer | None = None
 
@@ -53,7 +58,23 @@ class Interrupts:
     def __enter__(self) -> Self:
         self.stop_file.unlink(missing_ok=True)
         self.install()
+        self._listen()
         return self
+
+    def _listen(self) -> None:
+        """Hear of signals in a thread, too: a native call that hangs keeps the main thread from its handlers."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._wire = socket.socketpair()
+        self._wire[1].setblocking(False)
+        self._old_wakeup = signal.set_wakeup_fd(self._wire[1].fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._hear, args=(self._wire[0],), name="signals", daemon=True).start()
+
+    def _hear(self, wire: socket.socket) -> None:
+        with wire:
+            while numbers := wire.recv(64):
+                for number in set(numbers) & set(EXIT_CODES):
+                    self._begin(number)
 
     def install(self) -> None:
         """Put the handlers in place (again: Ray replaces that of SIGTERM when it starts)."""
@@ -74,23 +95,30 @@ class Interrupts:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._wire is not None:
+            signal.set_wakeup_fd(self._old_wakeup)
+            self._wire[1].close()
         for signum, handler in self._old.items():
             signal.signal(signum, handler or signal.SIG_DFL)
         self.stop_file.unlink(missing_ok=True)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        if self.signum is not None:
+        self._heard += 1
+        if self._heard > 1:
             raise KeyboardInterrupt
         self._begin(signum)
-        self.notify("stopping after the current rounds; once more stops at once")
 
     def _begin(self, signum: int) -> None:
+        # A handler may interrupt the main thread in here; it must not wait for itself.
+        if not self._beginning.acquire(blocking=False):
+            return
         self.signum, self.since = signum, time.monotonic()
         self.stop_file.touch()
         if self._last_resort is not None:
             self._timer = threading.Timer(self._last_resort[0], self._give_up)
             self._timer.daemon = True
             self._timer.start()
+        self.notify("stopping after the current rounds; once more stops at once")
 
     def _give_up(self) -> None:
         try:

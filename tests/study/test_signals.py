@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -90,6 +92,29 @@ def test_the_last_resort_comes_once_and_only_after_a_signal(tmp_path: Path, monk
         os.kill(os.getpid(), signal.SIGTERM)
         assert ended.wait(5)
     assert (codes, calls) == ([143], [1])
+    assert not (tmp_path / "stop").exists()
+
+
+HANGS = """
+import ctypes, sys
+from pathlib import Path
+from fedrela_bench.study.interrupt import Interrupts
+libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+with Interrupts(Path(sys.argv[1]), lambda text: print(text, flush=True)) as interrupts:
+    interrupts.bound(0.5, lambda: print("left", flush=True))
+    libc.pthread_mutex_lock(mutex)
+    print("hangs", flush=True)
+    libc.pthread_mutex_lock(mutex)
+"""
+
+
+def test_a_native_call_that_never_returns_does_not_outlast_the_bound(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", HANGS, str(tmp_path / "stop")], stdout=subprocess.PIPE, text=True)
+    wait_for(process, "hangs")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert output == "stopping after the current rounds; once more stops at once\nleft\n"
     assert not (tmp_path / "stop").exists()
 
 
