@@ -56,12 +56,13 @@ def test_help_is_fast_and_loads_nothing_heavy() -> None:
     )
     seconds = []
     for _ in range(3):
-        started = time.perf_counter()
+        before = os.times()
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        seconds.append(time.perf_counter() - started)
+        after = os.times()
+        seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
         assert (done.returncode, done.stderr) == (0, "")
     assert "tune" in done.stdout
-    assert min(seconds) < 1.5
+    assert min(seconds) < 1.0
 
 
 @pytest.mark.parametrize("verb", ["run", "tune", "report", "ui", "sync", "gc", "doctor", "bench", "data show"])
