@@ -4,9 +4,9 @@ Yoon, Shin, Hwang and Yang, "FedMix: Approximation of Mixup under Mean Augmented
 share means (x', y') of groups of M samples once; local training mixes its samples with them::
 
     NaiveMix   (1 - lambda) CE(f((1 - lambda) x + lambda x'), y) + lambda CE(f((1 - lambda) x + lambda x'), y')
-    FedMix     l1 + lambda CE(f((1 - lambda) x), y') + lambda mean_i <d l1_i / d x_i, x'>
+    FedMix     l1 + lambda CE(f((1 - lambda) x), y') + lambda mean_i <d l1_i / d z_i, x'>
 
-with l1_i = (1 - lambda) CE(f((1 - lambda) x_i), y_i) and l1 its batch mean (Algorithm 2).
+with z_i = (1 - lambda) x_i, l1_i = (1 - lambda) CE(f(z_i), y_i) and l1 its batch mean (Algorithm 2).
 """
 
 from __future__ import annotations

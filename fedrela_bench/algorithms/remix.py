@@ -34,16 +34,15 @@ def rebalanced_weight(own: Tensor, other: Tensor, share: float | Tensor, kappa: 
     """Weight lambda_y of each sample's own label (Remix, eq. 8).
 
     Args:
-        own: (B,) count n_i of the sample's class.
-        other: (B,) count n_j of its partner's class.
+        own: (B,) count n_i of the sample's class; 0 can occur where counts are those of the original labels.
+        other: (B,) count n_j of its partner's class; a count of 0 is infinitely rarer than any other.
         share: lambda, one or (B,).
         kappa: ratio of counts.
         tau: threshold on the share.
     """
-    ratio = own.double() / other.double().clamp(min=1)
-    weight = torch.as_tensor(share, dtype=torch.float64, device=own.device).expand(ratio.shape)
-    loses = (ratio >= kappa) & (weight < tau)
-    takes = (own.double() * kappa <= other) & (1 - weight < tau)
+    weight = torch.as_tensor(share, dtype=torch.float64, device=own.device).expand(own.shape)
+    loses = (own >= other.double() * kappa) & (own > 0) & (weight < tau)
+    takes = (own.double() * kappa <= other) & (other > 0) & (1 - weight < tau)
     return torch.where(loses, 0.0, torch.where(takes, 1.0, weight))
 
 

@@ -206,15 +206,21 @@ def test_remix_label_weights_are_the_worked_example(golden: Golden) -> None:
 def test_remix_gives_the_rarer_label_at_least_its_share(own: int, other: int, share: float, tau: float) -> None:
     weight = float(rebalanced_weight(torch.tensor([own]), torch.tensor([other]), share, 3.0, tau))
     assert weight in (0.0, 1.0, share)
-    if max(own, other) < 3 * min(own, other):
+    if max(own, other) < 3 * min(own, other) or own == other:
         assert weight == share
     elif own < other:
         assert weight >= share
     elif own > other:
         assert weight <= share
     mirrored = rebalanced_weight(torch.tensor([other]), torch.tensor([own]), 1 - share, 3.0, tau)
-    if min(own, other) > 0 and 1 - (1 - share) == share:
+    if 1 - (1 - share) == share:
         assert float(mirrored) == pytest.approx(1 - weight)
+
+
+def test_remix_takes_a_class_without_original_samples_for_the_rarest() -> None:
+    own, other = torch.tensor([1, 0, 0, 5]), torch.tensor([0, 1, 0, 0])
+    assert rebalanced_weight(own, other, 0.4, 3.0, 0.5).tolist() == [0.0, 0.4, 0.4, 0.0]
+    assert rebalanced_weight(own, other, 0.6, 3.0, 0.5).tolist() == [0.6, 1.0, 0.6, 0.6]
 
 
 def test_mixup_mixes_images_and_labels_of_one_permutation() -> None:

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedrela_bench.algorithms import ALGORITHMS
 from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.study.space import Space, find_space, list_spaces, load_space, parse_space
 
-BASES = {name: TrialConfig() for name in ("fedavg", "fedetf", "fedprox")}
+BASES = {name: TrialConfig() for name in ALGORITHMS}
 
 
 def space(**parameters: object) -> Space:
