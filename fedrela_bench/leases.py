@@ -88,10 +88,11 @@ def holder(path: Path) -> Owner | None:
     if age is None:
         return None
     if owner is None:
-        return None if age > UNREADABLE_SECONDS else Owner("an unknown host", 0, "", "", "")
+        return None if abs(age) > UNREADABLE_SECONDS else Owner("an unknown host", 0, "", "", "")
     if (owner.host, owner.place) == (socket.gethostname(), _place()):
         return owner if _started(owner.pid) == owner.started else None
-    return owner if age <= LIMIT_SECONDS else None
+    # A time in the future is from before a clock was set back; who lives has touched the file since.
+    return owner if abs(age) <= LIMIT_SECONDS else None
 
 
 def require(path: Path) -> None:
@@ -126,10 +127,10 @@ def _wait(path: Path, until: Callable[[], bool]) -> bool:
 
 def _take(path: Path) -> bool:
     """Make the lease, after removing that of a dead owner; False while a living one has it."""
-    if path.exists() and not _bury(path):
-        return False
     owner = Owner(socket.gethostname(), os.getpid(), _started(os.getpid()), _place(), uuid.uuid4().hex)
     try:
+        if path.exists() and not _bury(path):
+            return False
         path.parent.mkdir(parents=True, exist_ok=True)
         if not _create(path, json.dumps(asdict(owner)).encode(), owner.token):
             return False
@@ -191,8 +192,10 @@ def _release(path: Path) -> None:
         if held.depth:
             return
         del _HELD[path]
-    if _is_ours(path, held):
-        path.unlink(missing_ok=True)
+    # Where it cannot be removed any more, it is the lease of a dead process soon.
+    with contextlib.suppress(OSError):
+        if _is_ours(path, held):
+            path.unlink(missing_ok=True)
 
 
 def _beat() -> None:
@@ -221,15 +224,22 @@ def _is_ours(path: Path, held: _Held) -> bool:
 def _read(path: Path) -> tuple[Owner | None, float | None]:
     """The owner that a lease names (None where it is unreadable) and its age (None where there is no lease)."""
     try:
-        text, stamp = path.read_text(encoding="utf-8"), path.stat().st_mtime
+        data, stamp = path.read_bytes(), path.stat().st_mtime
     except OSError:
         return None, None
     try:
-        owner = Owner(**json.loads(text))
+        owner = Owner(**json.loads(data))
     except (ValueError, TypeError):
+        owner = None
+    if owner is None or not _is_sound(owner):
         return None, _now(path) - stamp
     here = (owner.host, owner.place) == (socket.gethostname(), _place())
     return owner, 0.0 if here else _now(path) - stamp
+
+
+def _is_sound(owner: Owner) -> bool:
+    texts = (owner.host, owner.started, owner.place, owner.token)
+    return isinstance(owner.pid, int) and owner.started != "" and all(isinstance(text, str) for text in texts)
 
 
 def _now(path: Path) -> float:

@@ -398,3 +398,13 @@ def test_etf_heads_refuse_sizes_without_a_simplex() -> None:
     with pytest.raises(ConfigError, match="at least 2 classes"):
         CosineETFHead(64, 1)
     assert CosineETFHead(64, 100).etf.shape == (100, 100)
+
+
+def test_dot_regression_of_a_feature_vector_of_zeros_is_finite_and_moves_nothing() -> None:
+    etf = torch.eye(4, 3, dtype=torch.float64)
+    unit = torch.tensor([[0.6, 0.8, 0, 0], [0, 0, 0, 0]], dtype=torch.float64, requires_grad=True)
+    loss = dot_regression_loss(unit, etf, torch.tensor([0, 1]))
+    loss.backward()
+    alone = dot_regression_loss(unit[:1].detach(), etf, torch.tensor([0]))
+    assert float(loss) == pytest.approx(float(alone) / 2)
+    assert unit.grad is not None and torch.equal(unit.grad[1], torch.zeros(4, dtype=torch.float64))

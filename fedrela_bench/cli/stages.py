@@ -39,19 +39,21 @@ AS_GIVEN = ("confirm_top", "lr_drop", "race", "max_failures", "optuna_storage")
 
 
 def budgets(
-    options: Mapping[str, Any], parse_seeds: Callable[[str], tuple[int, ...]], faults: list[str]
+    options: Mapping[str, Any], parse_seeds: Callable[[str, str], tuple[int, ...]], faults: list[str]
 ) -> dict[str, Any]:
     """What these options mean in a request; what is wrong with them goes to `faults`.
 
     Args:
         options: of the command line.
-        parse_seeds: reads a number or a list of seeds.
+        parse_seeds: reads a number or a list of seeds, and the option's name for its messages.
         faults: takes one sentence for each.
     """
     seeds, rule = options["confirm_seeds"], options["futility"]
     return {
         "stages": parse_stages(options["stage"]),
-        "confirm_seeds": attempt(faults, None, lambda: None if seeds is None else parse_seeds(seeds)),
+        "confirm_seeds": attempt(
+            faults, None, lambda: None if seeds is None else parse_seeds(seeds, "--confirm-seeds")
+        ),
         "futility": attempt(faults, None, lambda: parse_futility(rule)),
         "rolling_rounds": options["snapshot_rounds"],
         **{name: options[name] for name in AS_GIVEN},

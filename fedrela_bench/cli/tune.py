@@ -97,7 +97,10 @@ def tune(
     budgets = stages.budgets(ctx.params, parse_seeds, faults)
     layers = Layers(dataset, size, config, overrides_with(overrides_of(ctx), selection, faults))
     chosen, bases, name = common_ground(layers, space, algorithm, faults)
+    from fedrela_bench.algorithms import ALGORITHMS
     from fedrela_bench.study.request import TuneRequest
+
+    faults += chosen.condition_faults(sorted(ALGORITHMS))
 
     request = TuneRequest(
         bases=bases,
@@ -171,7 +174,9 @@ def _plan(request: TuneRequest, as_json: bool) -> int:
 
 
 def _baselines(plan: dict[str, Any]) -> str:
-    return f"baselines: {plan['baselines']} full runs ({', '.join(plan['algorithms'])} x seeds {plan['seeds']})"
+    return (
+        f"baselines: {plan['baselines']} full runs ({', '.join(plan['algorithms'])} x seeds {plan['baseline_seeds']})"
+    )
 
 
 def _trials(plan: dict[str, Any], base_only: bool) -> str:
@@ -181,9 +186,9 @@ def _trials(plan: dict[str, Any], base_only: bool) -> str:
 
 def plan_of(request: TuneRequest, costs: Forecast) -> dict[str, Any]:
     """What a study computes and writes at most."""
-    seeds = list(request.all_seeds)
+    seeds, every_seed = list(request.search_seeds), list(request.every_seed)
     trials = min(request.target, request.space.size() or request.target)
-    cells, baselines = trials * len(seeds), len(request.bases) * len(seeds)
+    cells, baselines = trials * len(seeds), len(request.bases) * len(every_seed)
     if request.base_only:
         cells, baselines = cells * len(request.bases), 0
     return {
@@ -191,6 +196,7 @@ def plan_of(request: TuneRequest, costs: Forecast) -> dict[str, Any]:
         "dataset": request.dataset,
         "algorithms": list(request.bases),
         "seeds": seeds,
+        "baseline_seeds": every_seed,
         "trials": trials,
         "space_points": request.space.size(),
         "baselines": baselines,
@@ -202,8 +208,8 @@ def plan_of(request: TuneRequest, costs: Forecast) -> dict[str, Any]:
     }
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """``3`` is the seeds 1, 2, 3; ``1,5,7`` are those.
+def parse_seeds(text: str, option: str = "--seeds") -> tuple[int, ...]:
+    """``3`` is the seeds 1, 2, 3; ``1,5,7`` are those; `option` is named in messages.
 
     Raises:
         ConfigError: anything else, or a seed twice.
@@ -211,11 +217,11 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     try:
         values = [int(part) for part in text.split(",") if part.strip() or "," not in text]
     except ValueError:
-        raise ConfigError(f"--seeds {text}: give a number of seeds (3) or a list (1,2,3)") from None
+        raise ConfigError(f"{option} {text}: give a number of seeds (3) or a list (1,2,3)") from None
     if "," not in text:
         values = list(range(1, min(values[0], MOST_SEEDS + 1) + 1))
     if len(values) > MOST_SEEDS:
-        raise ConfigError(f"--seeds {text}: at most {MOST_SEEDS} seeds; such as 3 or 1,2,3")
+        raise ConfigError(f"{option} {text}: at most {MOST_SEEDS} seeds; such as 3 or 1,2,3")
     if not values or min(values) < 0 or len(set(values)) < len(values):
-        raise ConfigError(f"--seeds {text}: needs at least one seed, none negative, none twice; such as 3 or 1,2,3")
+        raise ConfigError(f"{option} {text}: needs at least one seed, none negative, none twice; such as 3 or 1,2,3")
     return tuple(values)

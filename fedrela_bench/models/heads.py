@@ -140,5 +140,5 @@ def dot_regression_loss(unit: Tensor, etf: Tensor, labels: Tensor) -> Tensor:
     targets = (etf * etf_lengths(labels, etf.shape[1], unit.dtype).to(etf.dtype)).T[labels]
     lengths = unit.detach().norm(dim=1)
     gap = (unit * targets).sum(dim=1) - targets.norm(dim=1) * lengths
-    loss: Tensor = 0.5 * (gap.square() / lengths).mean()
+    loss: Tensor = 0.5 * (gap.square() / torch.where(lengths > 0, lengths, 1.0)).mean()
     return loss

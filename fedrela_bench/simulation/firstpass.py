@@ -23,6 +23,8 @@ from fedrela_bench.simulation.state import SIMULATION_VERSION
 
 LARGEST_BYTES = 64 << 20
 """Larger passes are computed anew: keeping them would cost more disk than time."""
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile)
+"""What reading a damaged archive, or another kind of file, ends with."""
 
 
 class PosteriorStore(Protocol):
@@ -48,9 +50,9 @@ class PosteriorFolder:
     def load(self, key: str) -> dict[int, np.ndarray] | None:
         """See `PosteriorStore`."""
         try:
-            with np.load(self.folder / f"{key}.npz") as file:
+            with (self.folder / f"{key}.npz").open("rb") as raw, np.load(raw) as file:
                 return {int(name): file[name] for name in file.files}
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except _UNREADABLE:
             return None
 
     def save(self, key: str, posteriors: dict[int, np.ndarray]) -> None:

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from torch import Tensor
 
-from fedrela_bench.errors import ConfigError, RunError
+from fedrela_bench.errors import BenchError, ConfigError, RunError
 from fedrela_bench.simulation.blocks import Block, longest_first
 from fedrela_bench.simulation.local import LocalWork, Sums, Tensors
 from fedrela_bench.simulation.wire import dumps, loads
@@ -56,7 +56,9 @@ class Workers:
         count: processes, at least 2.
 
     Raises:
-        ConfigError: not on the CPU, or a part of the simulation cannot be sent to another process.
+        ConfigError: not on the CPU, in a process that may not start others, or a part of the simulation cannot be sent
+            to another process.
+        RunError: the processes cannot be started, or what they need cannot be written.
     """
 
     def __init__(self, work: LocalWork, count: int) -> None:
@@ -64,28 +66,44 @@ class Workers:
             raise ConfigError(
                 f"workers = {count} needs the CPU; on {work.model.params.device} use workers = 1 and run several trials"
             )
+        if multiprocessing.current_process().daemon:
+            raise ConfigError(
+                f"workers = {count}: this process, such as one of multiprocessing.Pool, may not start others; use "
+                "workers = 1"
+            )
         self.work = work
+        self._count = count
         self._phase = 0
         self._hands: list[_Hand] = []
-        self._end = weakref.finalize(self, _end, self._hands)
+        weakref.finalize(self, _end, self._hands)
+        self._hire()
+
+    def _hire(self) -> None:
         try:
             with tempfile.TemporaryDirectory(prefix="fedrela-") as folder:
-                self._hire(count, Path(folder))
+                self._start(Path(folder))
+        except (OSError, EOFError) as error:
+            _end(self._hands)
+            reason = getattr(error, "strerror", None) or str(error) or "no further process"
+            raise RunError(
+                f"{self._count} workers cannot be started: {reason}; set TMPDIR to a folder with a short path, allow "
+                "more open files and processes (ulimit -n, -u), or use fewer workers"
+            ) from error
         except BaseException:
-            self._end()
+            _end(self._hands)
             raise
 
-    def _hire(self, count: int, folder: Path) -> None:
+    def _start(self, folder: Path) -> None:
         try:
             images = Images.keep(folder, self.work.data.images, self.work.data.test_images)
         except OSError as error:
             megabytes = (self.work.data.images.numel() + self.work.data.test_images.numel()) >> 20
             raise RunError(
-                f"the images for the workers cannot be written to {folder}: {error.strerror}; set TMPDIR to a folder "
+                f"the images for the workers cannot be written to {folder}: {error.strerror or error}; set TMPDIR to a folder "
                 f"with {megabytes + 1} MiB free, or use workers = 1"
             ) from None
         start = self._packed(images)
-        for _ in range(count):
+        for _ in range(self._count):
             self._hands.append(_hired(start))
         for hand in self._hands:
             _receive(hand, STARTING)
@@ -109,7 +127,7 @@ class Workers:
         """See `Crew`."""
         size, images = self.work.evaluator.batch_size(self.work.algorithm), len(self.work.data.test_images)
         batches = -(-images // size)
-        each = size * max(1, -(-batches // (SHARES * len(self._hands))))
+        each = size * max(1, -(-batches // (SHARES * self._count)))
         spans = [(start, min(start + each, images)) for start in range(0, images, each)]
         tasks = [Task("predict", (), span) for span in spans]
         parts = list(self._in_order(tasks, list(range(len(tasks)))))
@@ -117,7 +135,7 @@ class Workers:
 
     def close(self) -> None:
         """End the processes."""
-        self._end()
+        _end(self._hands)
 
     def _by_size(self, tasks: Sequence[Task]) -> list[int]:
         sizes = self.work.state.server.client_sizes
@@ -126,6 +144,18 @@ class Workers:
 
     def _in_order(self, tasks: Sequence[Task], deal: Sequence[int]) -> Iterator[Any]:
         """Results in the order of `tasks`, which are dealt in the order of `deal`."""
+        if not self._hands:
+            self._hire()
+        try:
+            yield from self._dealt(tasks, deal)
+        except (BenchError, GeneratorExit):
+            raise
+        except BaseException:
+            # A message may be cut in two, and an answer be taken for another task's: the next phase hires anew.
+            _end(self._hands)
+            raise
+
+    def _dealt(self, tasks: Sequence[Task], deal: Sequence[int]) -> Iterator[Any]:
         self._phase += 1
         shared = dumps(Shared.of(self.work.state))
         waiting, done, due = list(reversed(deal)), dict[int, Any](), 0

@@ -13,8 +13,9 @@ import numpy as np
 
 from fedrela_bench.config import Json, TrialConfig
 from fedrela_bench.rng import generator
+from fedrela_bench.study.compute import POSTERIORS
 from fedrela_bench.study.confirm import fixed_arms
-from fedrela_bench.study.plan import Plan
+from fedrela_bench.study.plan import Plan, Trunk
 from fedrela_bench.study.space import ALGORITHM, Space
 
 FLOOR = 50 * 2**20
@@ -126,9 +127,20 @@ def disk_bytes(plan: Plan, concurrent: int) -> int:
     for trunk in plan.trunks():
         missing = sum(not trunk.entry.snapshot(fork).exists() for fork in trunk.fork_rounds)
         total += missing * sizes[trunk.algorithm]
-    more = len(_trunk_seeds(plan)) - len(plan.seeds)
-    total += more * (plan.request.confirm_top + 1) * sum(sizes.values()) if _missing_trials(plan) else 0
+    if _missing_trials(plan):
+        kept = {name: sizes[name] + plan.posterior_bytes[name] for name in sizes}
+        more = len(_trunk_seeds(plan)) - len(plan.seeds)
+        total += more * (plan.request.confirm_top + 1) * sum(kept.values())
+        total += sum(_passes(plan, trunk) * plan.posterior_bytes[trunk.algorithm] for trunk in plan.trunks())
     return total + _running_bytes(plan, concurrent, max(sizes.values()))
+
+
+def _passes(plan: Plan, trunk: Trunk) -> int:
+    """First relabelling passes whose posteriors a baseline will keep: one for each T and way to compute them."""
+    names = [parameter.name for parameter in plan.request.space.parameters]
+    several = any(name.startswith(("relabel.posterior_", "relabel.author_resume")) for name in names)
+    wanted = plan.request.target if several else min(plan.request.target, len(trunk.fork_rounds))
+    return max(0, wanted - len(list((trunk.entry.folder / POSTERIORS).glob("*.npz"))))
 
 
 def branch_bytes(plan: Plan) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedrela_bench import leases
+from fedrela_bench.config import Json
 from fedrela_bench.errors import ConfigError, StoreError
 from fedrela_bench.study.identity import LOCK
 from fedrela_bench.study.store import FOLDERS, LEASE, Store, studies_of
@@ -102,7 +103,10 @@ def _known_studies(store: Path, studies: Sequence[Path], forget: Sequence[Path])
             raise ConfigError(f"--study {study} is not a study folder (no study.json)")
     # A store inside its study moves with it.
     inside = [store.resolve().parent] if (store.resolve().parent / "study.json").is_file() else []
-    recorded = studies_of(store)
+    try:
+        recorded = studies_of(store)
+    except StoreError as error:
+        raise StoreError(f"{error}; repeat the `tune` command of every study on this store, then gc") from error
     there = {study for study in recorded.values() if (study / "study.json").is_file()}
     settled = {name for name, study in recorded.items() if study in there or study in {p.absolute() for p in forget}}
     settled |= {_id(study) for study in (*moved, *inside)}
@@ -121,14 +125,22 @@ def _known_studies(store: Path, studies: Sequence[Path], forget: Sequence[Path])
 
 
 def _id(study: Path) -> str:
-    return str(json.loads((study / "study.json").read_text(encoding="utf-8")).get("study", ""))
+    return str(_facts(study).get("study", ""))
+
+
+def _facts(study: Path) -> Json:
+    path = study / "study.json"
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(f"{path} is damaged ({error}); move it away and repeat its command, then gc") from error
 
 
 def _recorded_store(study: Path) -> str:
     inside = study / "store"
     if inside.is_dir():
         return str(inside)
-    return str(json.loads((study / "study.json").read_text(encoding="utf-8")).get("store", inside))
+    return str(_facts(study).get("store", inside))
 
 
 def _named(study: Path) -> set[Path]:
@@ -143,7 +155,7 @@ def _named(study: Path) -> set[Path]:
 
 def _temporary(folder: Path) -> list[Path]:
     old = time.time() - LITTER_SECONDS
-    return [path for path in folder.glob(".*.tmp") if path.stat().st_mtime < old]
+    return [path for path in folder.rglob(".*.tmp") if path.stat().st_mtime < old]
 
 
 def _size(path: Path) -> int:

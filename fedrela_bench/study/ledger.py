@@ -90,7 +90,10 @@ class Ledger:
         if not self.space.complete(point):
             return None
         key = self.plan.key(point)
-        outcome = self.finished.get(key) or self.plan.answer(point)
+        # The confirm stage may have completed what the search ended; the search stays what it was.
+        ended = trial.user_attrs.get("status") == "futile"
+        known = self.plan.futile(point) if ended else None
+        outcome = self.finished.get(key) or known or self.plan.answer(point)
         if outcome is not None:
             self._note(key, point, trial.number, outcome)
         return outcome

@@ -96,6 +96,8 @@ class Plan:
     """The study folder as an absolute path, for processes in other working directories."""
     snapshot_bytes: Mapping[str, int] = field(default_factory=dict)
     """Size of one snapshot of every base algorithm."""
+    posterior_bytes: Mapping[str, int] = field(default_factory=dict)
+    """What a trunk of every base algorithm keeps of one first relabelling pass."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -129,13 +131,17 @@ class Plan:
             results.append(result)
         return combine(results, self.request.objectives)
 
-    def _futile(self, point: Mapping[str, Any], seeds: Sequence[int]) -> Outcome | None:
+    def futile(self, point: Mapping[str, Any]) -> Outcome | None:
+        """The outcome of a point that the search ended by `Runtime.futility`, even if it was completed since."""
+        return self._futile(point, self.seeds, completed=True)
+
+    def _futile(self, point: Mapping[str, Any], seeds: Sequence[int], completed: bool = False) -> Outcome | None:
         rule = self.runtime.futility
         for seed in seeds if rule is not None else ():
             lineage = self.lineage(point, seed)
             entry = lineage[-1].entry
-            unfinished = entry.kind == "cell" and not (entry.folder / "result.json").exists()
-            why = rule.verdict(lineage) if rule is not None and unfinished else None
+            judged = entry.kind == "cell" and (completed or not (entry.folder / "result.json").exists())
+            why = rule.verdict(lineage) if rule is not None and judged else None
             if why is not None:
                 return Outcome("futile", (WORST,) * len(self.request.objectives), error=why)
         return None

@@ -136,17 +136,20 @@ def make_plan(
     )
     known: dict[str, str] = {}
     digests: dict[tuple[str, int], str] = {}
-    sizes: dict[str, int] = {}
+    sizes: dict[str, tuple[int, int]] = {}
     for algorithm, base in bases.items():
         nothing: dict[int, str] = {}
         by_seed = found.attempt(nothing, partial(_digests, request, base, known, sizes))
         digests.update({(algorithm, seed): digest for seed, digest in by_seed.items()})
     if faults is None:
         found.refuse()
-    return Plan(request, dict(bases), runtime, digests, request.out.resolve(), sizes)
+    snapshots, posteriors = ({name: size[part] for name, size in sizes.items()} for part in (0, 1))
+    return Plan(request, dict(bases), runtime, digests, request.out.resolve(), snapshots, posteriors)
 
 
-def _digests(request: TuneRequest, base: TrialConfig, known: dict[str, str], sizes: dict[str, int]) -> dict[int, str]:
+def _digests(
+    request: TuneRequest, base: TrialConfig, known: dict[str, str], sizes: dict[str, tuple[int, int]]
+) -> dict[int, str]:
     """The data digest of every seed; the first one's data also show whether and how large the models can be built."""
     digests = {}
     for index, seed in enumerate(request.every_seed):
@@ -159,7 +162,8 @@ def _digests(request: TuneRequest, base: TrialConfig, known: dict[str, str], siz
                 _check_models(request, config, dataset)
                 _check_options(request, config, dataset)
                 _check_objectives(request, request.engine.measured(config, dataset))
-                sizes[base.federation.algorithm] = request.engine.snapshot_bytes(config, dataset)
+                snapshot = request.engine.snapshot_bytes(config, dataset)
+                sizes[base.federation.algorithm] = snapshot, request.engine.posterior_bytes(config, dataset)
         digests[seed] = known[name]
     return digests
 

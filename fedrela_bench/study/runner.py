@@ -130,8 +130,12 @@ def _remarks(session: Session) -> list[str]:
     remarks = []
     for ledger in session.ledgers:
         if ledger.exhausted:
-            count = len(ledger.finished)
-            remarks.append(f"the space holds only {count} different configurations; all are computed")
+            count = len(ledger.finished) + len(ledger.failed)
+            remarks.append(f"the space holds only {count} different configuration{'s' * (count > 1)}; all were tried")
+    plan = session.plan
+    alone = plan.runtime.futility is not None and "trunks" not in plan.request.stages
+    if alone and any(plan.baseline(name) is None for name in plan.bases):
+        remarks.append("--futility stopped nothing where the baseline is not finished; add trunks to --stage")
     if session.broken:
         remarks.append(
             f"{session.failed_in_a_row} trials in a row failed, so nothing more was proposed; the last messages say why"

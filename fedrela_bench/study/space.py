@@ -246,8 +246,18 @@ class Space:
     def check_algorithms(self, known: Sequence[str]) -> None:
         """Raise ConfigError for algorithms that are not registered."""
         faults = [unknown_name("algorithm", name, name, known) for name in self.algorithms if name not in known]
+        faults += self.condition_faults(known)
         if faults:
             raise ConfigError(faults)
+
+    def condition_faults(self, known: Sequence[str]) -> list[str]:
+        """Conditions that can never hold, because no algorithm has that name."""
+        wanted = [
+            (p.name, value) for p in self.parameters for name, values in p.when for value in values if name == ALGORITHM
+        ]
+        return [
+            f"{name}: when: {unknown_name('algorithm', str(v), str(v), known)}" for name, v in wanted if v not in known
+        ]
 
 
 def _default(name: str, base: TrialConfig | None) -> tuple[bool, Any]:

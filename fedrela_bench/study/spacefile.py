@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -206,7 +207,7 @@ def _kind(name: str, kind: str, form: Any, faults: list[str]) -> Parameter | Non
         return Parameter(name, "choice", _choices(name, body, faults))
     numbers = [*body, form["step"]] if isinstance(body, list) and "step" in form else body
     if not _numeric(numbers) or len(numbers) not in (2, 3):
-        faults.append(f"{name}: {kind} needs [low, high] and optionally a step, all numbers; got {body!r}")
+        faults.append(f"{name}: {kind} needs [low, high] and optionally a step, all finite numbers; got {numbers!r}")
         return None
     return _range(name, kind, list(numbers), faults)
 
@@ -223,12 +224,13 @@ def _choices(name: str, body: Any, faults: list[str]) -> tuple[Any, ...]:
 
 def _numeric(values: Any) -> bool:
     return isinstance(values, Sequence) and all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in values
+        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+        for value in values
     )
 
 
 def _range(name: str, kind: str, numbers: list[Any], faults: list[str]) -> Parameter | None:
-    from fedrela_bench.study.space import Parameter
+    from fedrela_bench.study.space import MAX_ENUMERATED, Parameter
 
     low, high, step = (*numbers, None)[:3]
     before = len(faults)
@@ -242,6 +244,8 @@ def _range(name: str, kind: str, numbers: list[Any], faults: list[str]) -> Param
         faults.append(f"{name}: step {step} must be above 0 and at most high - low = {high - low:g}")
     if kind == "int" and any(int(value) != value for value in numbers):
         faults.append(f"{name}: int needs whole numbers; got {numbers}")
+    if len(faults) == before and (kind == "int" or step) and high - low > (step or 1) * MAX_ENUMERATED:
+        faults.append(f"{name}: steps of {step or 1} give more than {MAX_ENUMERATED} values; write a larger step")
     if len(faults) > before:
         return None
     if kind == "int":

@@ -31,6 +31,8 @@ def ordered(parameters: list[Parameter], faults: list[str]) -> tuple[Parameter, 
             other = known.get(name)
             if name != "algorithm" and other is None:
                 faults.append(f"{parameter.name}: when: {unknown_name('parameter', name, name, ['algorithm', *known])}")
+            elif other is not None and other.grid() is None:
+                faults.append(f"{parameter.name}: when: {name} is continuous and never exactly a value; give it a step")
             elif other is not None:
                 outside = [value for value in values if not other.contains(value)]
                 faults += [f"{parameter.name}: when: {name} never is {value!r} ({other.text()})" for value in outside]

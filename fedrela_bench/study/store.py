@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -103,8 +104,11 @@ class Entry:
     def discard(self) -> None:
         """Forget what was computed, snapshots included."""
         for path in self.folder.glob("*"):
-            if not path.name.startswith(LEASE):
-                path.unlink()
+            if path.is_dir():
+                # Forks of a trunk write there without its lease.
+                shutil.rmtree(path, ignore_errors=True)
+            elif not path.name.startswith(LEASE):
+                path.unlink(missing_ok=True)
 
     def lease(self, until: Callable[[], bool] = lambda: False) -> AbstractContextManager[bool]:
         """Hold the only right to write in this folder; waits for another living process to finish first.
@@ -141,10 +145,20 @@ class Store:
         try:
             return entry.result()
         except StoreError as error:
-            self.damaged.append(f"{error}; {kind} {key[:8]} is computed again")
             with entry.lease():
-                entry.discard()
-            return None
+                # Whoever had the lease until now may have computed it again.
+                mended = _intact(entry)
+                if mended is None:
+                    self.damaged.append(f"{error}; {kind} {key[:8]} is computed again")
+                    entry.discard()
+            return mended
+
+
+def _intact(entry: Entry) -> Json | None:
+    try:
+        return entry.result()
+    except StoreError:
+        return None
 
 
 def name_study(store: Path, study: str, folder: Path) -> None:

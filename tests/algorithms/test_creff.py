@@ -130,6 +130,15 @@ def test_a_step_on_the_features_descends_the_distance_of_autograds_gradients() -
     np.testing.assert_allclose(match_features(features, [1], classifier, real, 1, 0.1)[0], expected, atol=1e-12)
 
 
+def test_classes_are_matched_apart_whoever_is_matched_beside_them() -> None:
+    classifier, real, features = _random(3, 6), _random(2, 3, 6, seed=1), _random(2, 4, 5, seed=2)
+    together = match_features(features, [0, 2], classifier, real, 3, 0.1)
+    for place, label in enumerate((0, 2)):
+        part = slice(place, place + 1)
+        alone = match_features(features[part], [label], classifier, real[part], 3, 0.1)
+        np.testing.assert_allclose(together[part], alone, atol=1e-12)
+
+
 def test_retraining_is_plain_sgd_on_a_fresh_linear_layer() -> None:
     features, epochs, batch, lr = _random(3, 5, 4), 3, 4, 0.1
     result = retrain(features, np.random.default_rng(7), epochs, batch, lr)

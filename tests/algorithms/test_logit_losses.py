@@ -242,6 +242,8 @@ def test_automatic_tails_are_the_published_tail_groups(n_max: int, classes: int,
 def test_absent_classes_are_rare_and_a_balanced_client_has_few() -> None:
     assert tail_classes(torch.tensor([7, 0, 0])).tolist() == [False, True, True]
     assert not tail_classes(torch.tensor([5, 5])).any()
+    assert tail_classes(torch.tensor([94, 1, 5])).tolist() == [False, True, False]
+    assert tail_classes(torch.tensor([95, 5])).tolist() == [False, True]
     assert rare_classes(torch.tensor([90, 10, 0]), 0.1).tolist() == [False, False, True]
 
 

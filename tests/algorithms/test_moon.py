@@ -121,15 +121,16 @@ def _models(simulation: Simulation, client: int) -> dict[str, nn.Module]:
 
 @pytest.mark.parametrize("use_projection", [True, False])
 def test_the_second_round_contrasts_with_the_global_and_the_previous_model(use_projection: bool) -> None:
-    data = toy.dataset([0, 1, 2, 0, 1, 2, 0, 1], [range(8), range(8)], 3)
+    # Unlike clients: with equal ones the previous model would be the global one.
+    data = toy.dataset([0, 1, 2, 0, 1, 2, 0, 1, 2, 2, 2, 0, 2, 2, 0, 2], [range(8), range(8, 16)], 3)
     options = {"mu": 3.0, "temperature": 0.7, "use_projection": use_projection}
     training = {"batch_size": 8, "local_epochs": 1}
     simulation = Simulation(_trial(options, federation={"clients": 2}, training=training), data)
     simulation.run_round()
     expected = []
-    images, labels = simulation.data.pipeline.plain(simulation.data.images), simulation.data.original
     for client in (0, 1):
-        models = _models(simulation, client)
+        rows, models = simulation.data.rows[client], _models(simulation, client)
+        images, labels = simulation.data.pipeline.plain(simulation.data.images[rows]), simulation.data.original[rows]
         seen = {name: _representation(model, images) for name, model in models.items()}
         cosines = [F.cosine_similarity(seen["local"][0], seen[name][0]) / 0.7 for name in ("global", "previous")]
         contrast = F.cross_entropy(torch.stack(cosines, dim=1), torch.zeros(8, dtype=torch.long))

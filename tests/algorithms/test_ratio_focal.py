@@ -98,10 +98,11 @@ def test_the_authors_ratio_sums_over_weights_that_answer_to_one_class(seed: int,
     np.testing.assert_allclose(outlier_ratio(own, others), _outlier_reference(gradients), rtol=1e-9)
 
 
-def test_class_weights_come_from_last_layer_gradients_at_the_global_model() -> None:
-    simulation = Simulation(_trial("ratio_loss", auxiliary_per_class=3), toy.skewed())
+@pytest.mark.parametrize(("auxiliary", "held"), [(3, [3, 3, 3, 3]), (60, [40, 20, 10, 5])])
+def test_class_weights_come_from_last_layer_gradients_at_the_global_model(auxiliary: int, held: list[int]) -> None:
+    simulation = Simulation(_trial("ratio_loss", auxiliary_per_class=auxiliary), toy.skewed())
     data, net = simulation.data.server, simulation.model.net.eval()
-    assert data is not None
+    assert data is not None and [len(images) for images in data.images] == held
     gradients = []
     for label, images in enumerate(data.images):
         logits = net(data.pipeline.plain(images)).logits
@@ -178,6 +179,12 @@ def test_the_focal_loss_is_that_of_the_worked_example(golden: Golden) -> None:
     logits, labels = torch.tensor(inputs["logits"], dtype=torch.float64), torch.tensor(inputs["labels"])
     assert float(focal_loss(logits, labels, inputs["gamma"])) == pytest.approx(expected["loss"], abs=tolerance)
     assert float(focal_loss(logits, labels, 0)) == pytest.approx(expected["loss_gamma0"], abs=tolerance)
+
+
+def test_the_focal_factor_has_a_gradient_of_its_own() -> None:
+    logits = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 4))).requires_grad_()
+    labels = torch.tensor([0, 3, 1])
+    assert torch.autograd.gradcheck(lambda values: focal_loss(values, labels, 2.0), (logits,))
 
 
 def test_without_focusing_the_focal_loss_is_cross_entropy_bit_for_bit() -> None:

@@ -15,8 +15,18 @@ from fedrela_bench.algorithms.climb import Climb
 from fedrela_bench.algorithms.feddyn import FedDyn
 from fedrela_bench.algorithms.fednova import FedNova
 from fedrela_bench.algorithms.scaffold import Scaffold
+from fedrela_bench.models import Outputs
 from fedrela_bench.simulation import Simulation
-from tests.algorithms.server_rules import PLAIN, close, local_models, losses_of, trial
+from tests.algorithms.server_rules import (
+    PLAIN,
+    Golden,
+    Quadratic,
+    close,
+    example_of,
+    local_models,
+    losses_of,
+    trial,
+)
 from tests.simulation import toy
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -56,6 +66,14 @@ def test_the_servers_variate_is_the_mean_of_the_clients() -> None:
         variates = [state["variate"] for state in simulation.state.client_states.values()]
         close(simulation.state.server.state["variate"], sum(variates) / 4, 1e-12)
     assert len(simulation.state.client_states) == 4
+
+
+def test_weighing_by_samples_weighs_the_servers_variate_too(golden: Golden) -> None:
+    inputs = {**example_of(golden, "scaffold")["inputs"], "n": [1, 3]}
+    federation = Quadratic(build_algorithm("scaffold", {"weighting": "samples"}, 2), inputs)
+    federation.round([5, 5])
+    first, second = (federation.states[client]["variate"] for client in (0, 1))
+    close(federation.server.state["variate"], 0.25 * first + 0.75 * second, 1e-12)
 
 
 def test_scaffolds_variate_is_the_mean_gradient_also_with_momentum() -> None:
@@ -111,6 +129,21 @@ def test_feddyns_alpha_grows_for_small_clients() -> None:
         close(gradient, [expected, expected], 1e-6)
 
 
+def test_fednovas_proximal_variant_steps_by_step_counts_along_decayed_weights(golden: Golden) -> None:
+    inputs, mu, steps = example_of(golden, "fednova")["inputs"], 0.5, (2, 5)
+    federation = Quadratic(build_algorithm("fednova", {"mu": mu}, 2), inputs)
+    start, lr, sizes = federation.server.params.clone(), inputs["lr"], federation.server.client_sizes
+    result, direction = federation.round(steps), torch.zeros_like(start)
+    shares = sizes / sizes.sum()
+    for client, count in enumerate(steps):
+        local = start.clone()
+        for _ in range(count):
+            local -= lr * (federation.a[client] * (local - federation.b[client]) + mu * (local - start))
+        close(federation.locals[client], local, 1e-12)
+        direction += shares[client] * (local - start) / sum((1 - lr * mu) ** step for step in range(count))
+    close(result, start + float(shares @ steps) * direction, 1e-12)
+
+
 def test_climb_probes_everyone_once_per_dual_round() -> None:
     federation = {"clients": 5, "participation": 0.4, "rounds": 6}
     options = {"primal_rounds": 3, "epsilon": 0.0, "dual_lr": 5.0}
@@ -136,6 +169,80 @@ def test_climb_keeps_its_duals_at_zero_for_equal_losses_and_may_clip_weights() -
         server.state["dual"] = torch.tensor([0.0, 3.0])
         algorithm.receive(server, losses_of([0.7, 0.7]))
         assert server.state["weights"].tolist() == [lowest, 2.5]
+
+
+def test_climbs_duals_stop_at_a_hundred() -> None:
+    algorithm = build_algorithm("climb", {"dual_lr": 1e6, "epsilon": 0.0}, 2)
+    server = Server(torch.zeros(2), torch.zeros(0), {}, np.ones(2, dtype=int), 2, seed=0)
+    server.state = algorithm.initial_server_state(server)
+    algorithm.receive(server, losses_of([0.0, 1.0]))
+    assert server.state["dual"].tolist() == [0.0, 100.0]
+
+
+def test_fedpd_carries_its_duals_and_the_server_steps_along_their_mean(golden: Golden) -> None:
+    inputs, eta, server_lr = example_of(golden, "scaffold")["inputs"], 2.0, 0.5
+    options = {"learner": "fedpd", "pd_eta": eta, "pd_clip": 0.0, "server_lr": server_lr}
+    federation = Quadratic(build_algorithm("climb", options, 2), inputs)
+    duals = torch.zeros_like(federation.a)
+    for _ in range(2):
+        start = federation.server.params.clone()
+        result = federation.round([5, 5])
+        for client in (0, 1):
+            local = start.clone()
+            for _ in range(5):
+                slope = federation.a[client] * (local - federation.b[client])
+                local -= inputs["lr"] * (slope + duals[client] + (local - start) / eta)
+            close(federation.locals[client], local, 1e-12)
+            duals[client] += (local - start) / eta
+        close(result, start + server_lr * eta * duals.mean(dim=0), 1e-12)
+
+
+@pytest.mark.parametrize(("learner", "factor"), [("fedavg", 1.0), ("fedpd", 2.5)])
+def test_only_fedpd_weighs_the_clients_loss(learner: str, factor: float) -> None:
+    algorithm = build_algorithm("climb", {"learner": learner}, 3)
+    server = SimpleNamespace(state={"weights": torch.tensor([1.0, 2.5])})
+    logits, labels = torch.tensor([[1.0, 0.0, -1.0], [0.5, 0.0, 2.0]]), torch.tensor([1, 2])
+    context: Any = SimpleNamespace(client=1, server=server)
+    loss = algorithm.criterion(Outputs(logits, logits), labels, context)
+    close(loss, factor * torch.nn.functional.cross_entropy(logits, labels), 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("feddyn", {"clip_norm": 1.0}), ("climb", {"learner": "fedpd", "pd_clip": 1.0})]
+)
+def test_local_gradients_are_clipped_where_asked(name: str, options: dict[str, Any]) -> None:
+    algorithm = build_algorithm(name, options, 2)
+    server = Server(torch.zeros(2), torch.zeros(0), {}, np.ones(2, dtype=int), 2, seed=0)
+    state = {"drift": torch.zeros(2), "dual": torch.zeros(2)}
+    context: Any = SimpleNamespace(server=server, samples=1, state=state, scratch={})
+    algorithm.prepare(torch.nn.Identity(), context)  # type: ignore[arg-type]
+    gradient = torch.tensor([3.0, 4.0])
+    algorithm.adjust_gradient(gradient, server.params, context)
+    close(gradient, [0.6, 0.8], 1e-6)
+
+
+@pytest.mark.parametrize("server_lr", [0.25, 1.0])
+def test_climb_weighs_changes_also_where_the_weights_of_a_round_do_not_add_up(server_lr: float, golden: Golden) -> None:
+    inputs = example_of(golden, "scaffold")["inputs"]
+    federation = Quadratic(build_algorithm("climb", {"server_lr": server_lr}, 2), {**inputs, "w0": [0.7, -0.4]})
+    start = federation.server.params.clone()
+    federation.server.state["weights"] = weights = torch.tensor([0.5, -3.0], dtype=torch.float64)
+    result = federation.round([5, 5])
+    changes = torch.stack(federation.locals) - start
+    close(result, start + server_lr * (weights[:, None] * changes).mean(dim=0), 1e-12)
+
+
+def test_only_climbs_released_signal_augments() -> None:
+    signals: dict[tuple[str, str], Tensor] = {}
+    for signal in ("mean", "batch_sum"):
+        simulation = Simulation(trial("climb", {"dual_signal": signal}), toy.skewed(clients=4))
+        simulation._trainer.load_client(0)
+        net, context = simulation.model.net.eval(), simulation._trainer.context(0, 0, 1)
+        for augment in ("none", "crop_flip"):
+            simulation.data.pipeline.augment = augment
+            signals[signal, augment] = simulation.algorithm.probe(net, context)["loss"]
+    assert torch.equal(signals["mean", "none"], signals["mean", "crop_flip"])
+    assert not torch.isclose(signals["batch_sum", "none"], signals["batch_sum", "crop_flip"])
 
 
 def test_climbs_released_signal_sums_the_means_of_batches() -> None:

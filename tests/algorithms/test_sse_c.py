@@ -69,6 +69,20 @@ def test_the_construction_spreads_equal_vectors_and_keeps_zeros() -> None:
     assert cosines.max() < -0.1, "ten vectors cannot be wider apart than -1/9"
 
 
+def test_the_construction_is_adam_on_the_free_entries() -> None:
+    start, free = sparse_start(12, 4, 0.6, generator(3, "sse-c"))
+    vectors, mask = torch.from_numpy(start).requires_grad_(), torch.zeros(start.size, dtype=torch.float64)
+    mask[torch.from_numpy(free)] = 1
+    adam = torch.optim.Adam([vectors], lr=1e-4)
+    for _ in range(25):
+        adam.zero_grad()
+        ssec_objective(vectors).backward()  # type: ignore[no-untyped-call]
+        assert vectors.grad is not None
+        vectors.grad *= mask.view_as(vectors)
+        adam.step()
+    np.testing.assert_allclose(build_ssec(12, 4, 3, 25, 0.6), vectors.detach(), rtol=0, atol=1e-12)
+
+
 def test_the_construction_needs_no_particular_number_of_threads() -> None:
     threads = torch.get_num_threads()
     first = build_ssec(40, 6, 1, 50, 0.6)

@@ -93,6 +93,23 @@ def test_a_damaged_file_counts_as_absent(tmp_path: Path, computed: list[int], da
     assert file.read_bytes() == whole
 
 
+def test_a_file_damaged_anywhere_is_absent_or_still_whole(tmp_path: Path) -> None:
+    store, posteriors = PosteriorFolder(tmp_path), {0: np.eye(2), 3: np.full((1, 2), 0.5)}
+    store.save("key", posteriors)
+    whole = (tmp_path / "key.npz").read_bytes()
+    for place in range(len(whole)):
+        for flipped in (0x01, 0x20, 0xFF):
+            damaged = bytearray(whole)
+            damaged[place] ^= flipped
+            (tmp_path / "key.npz").write_bytes(damaged)
+            kept = store.load("key")
+            shared = {} if kept is None else {client: kept[client] for client in kept.keys() & posteriors.keys()}
+            assert all(np.array_equal(values, posteriors[client]) for client, values in shared.items())
+    np.save(tmp_path / "key.npy", np.zeros(3))
+    (tmp_path / "key.npy").rename(tmp_path / "key.npz")
+    assert store.load("key") is None
+
+
 def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     _, results = _run(_trial(), PosteriorFolder(tmp_path / "file" / "kept"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from fedrela_bench.algorithms import Algorithm, Batch, LocalContext, register
 from fedrela_bench.errors import ConfigError, RunError
-from fedrela_bench.simulation import Simulation
+from fedrela_bench.simulation import Simulation, workers
 from fedrela_bench.simulation.blocks import fixed_blocks, longest_first
 from fedrela_bench.simulation.loop import Workers
 from tests.simulation import test_linear_softmax, toy
@@ -154,6 +155,71 @@ def test_an_error_in_a_worker_shows_its_cause_and_leaves_the_crew_usable() -> No
         assert crew.completed_rounds == 1
         with pytest.raises(RunError, match="client 1 stumbled"):
             list(crew)
+
+
+class _Interrupted:
+    """A worker's line on which an interrupt arrives around the second message."""
+
+    def __init__(self, line: Any, way: str) -> None:
+        self.line, self.way, self.messages = line, way, 0
+
+    def fileno(self) -> int:
+        return int(self.line.fileno())
+
+    def close(self) -> None:
+        self.line.close()
+
+    def send_bytes(self, message: bytes) -> None:
+        self.messages += 1
+        self.line.send_bytes(message)
+        if self.messages == 2 and self.way == "sent":
+            raise KeyboardInterrupt
+
+    def recv_bytes(self) -> bytes:
+        if self.way == "half read":
+            os.read(self.line.fileno(), 100)
+            raise KeyboardInterrupt
+        return bytes(self.line.recv_bytes())
+
+
+@pytest.mark.parametrize("way", ["sent", "half read"])
+def test_after_an_interrupt_between_processes_a_new_crew_goes_on_from_the_snapshot(way: str) -> None:
+    data, trial = toy.skewed(clients=5), _trial("fedavg")
+    _, results = toy.run(trial, data)
+    with Simulation(trial, data, workers=2) as crew:
+        crew.run_round()
+        kept = crew.snapshot()
+        hands = crew._trainer.crew
+        assert isinstance(hands, Workers)
+        first = [hand.process for hand in hands._hands]
+        hands._hands[0].line = _Interrupted(hands._hands[0].line, way)  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt):
+            crew.run_round()
+        assert not any(process.is_alive() for process in first)
+        crew.restore(kept)
+        assert toy.figures(list(crew)) == toy.figures(results)[1:]
+        second = [hand.process for hand in hands._hands]
+    assert len(second) == 2 and not any(process.is_alive() for process in second)
+
+
+def test_a_process_that_may_not_start_others_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"multiprocessing\.Pool, may not start others; use workers = 1"):
+        Simulation(_trial("fedavg"), toy.skewed(clients=5), workers=2)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("AF_UNIX path too long"), OSError(24, "Too many open files"), EOFError()], ids=str
+)
+def test_processes_that_cannot_be_started_are_said_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(workers, "_hired", fails)
+    with pytest.raises(RunError, match=r"2 workers cannot be started: .+; set TMPDIR .+ fewer workers"):
+        Simulation(_trial("fedavg"), toy.skewed(clients=5), workers=2)
 
 
 def test_what_cannot_be_sent_or_made_is_refused() -> None:

@@ -130,6 +130,8 @@ class FakeEngine:
     measures_tail: bool = True
     bytes: int = 100
     """Of a snapshot, as forecast."""
+    pass_bytes: int = 0
+    """Of a kept first relabelling pass, as forecast."""
     unfit: tuple[str, ...] = ()
     worker_fault: Exception | None = None
     """Raised by every process but the driver's when it loads data."""
@@ -159,6 +161,9 @@ class FakeEngine:
 
     def snapshot_bytes(self, config: TrialConfig, dataset: Any) -> int:
         return self.bytes
+
+    def posterior_bytes(self, config: TrialConfig, dataset: Any) -> int:
+        return self.pass_bytes
 
     def simulation(self, config: TrialConfig, dataset: Any, device: str, kept: Path | None = None) -> FakeRun:
         return FakeRun(config, self)
