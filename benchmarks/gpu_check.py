@@ -75,8 +75,9 @@ def _steps(given: argparse.Namespace) -> list[Step]:
     faults = [unknown_name("step", f"--only {name}", name, known) for name in wanted if name not in known]
     if not 0 < given.minutes <= MOST_MINUTES:
         faults.append(f"--minutes {given.minutes:g}: give minutes above 0 and up to {MOST_MINUTES:g}")
-    if given.out.exists() and not given.out.is_dir():
-        faults.append(f"--out {given.out}: is a file; name a folder")
+    there = next(place for place in (given.out, *given.out.absolute().parents) if place.exists())
+    if not there.is_dir():
+        faults.append(f"--out {given.out}: {'' if there == given.out else f'{there} '}is a file; name a folder")
     faults += _device_faults(given.device, given.tiny)
     if faults:
         raise ConfigError(faults)

@@ -87,5 +87,6 @@ def test_scoring_few_channels_and_autocast_stay_with_the_library() -> None:
     few = Conv2d(FEWEST_CHANNELS - 1, 2, 3, dtype=torch.float64)
     assert not few._by_patches(x[:, 1:])
     assert not Conv2d(FEWEST_CHANNELS, 4, 3, groups=2, dtype=torch.float64)._by_patches(x)
+    assert not ours._by_patches(x[0]) and not ours._by_patches(x[:0])
     ours.weight.requires_grad_(False)
     assert not ours._by_patches(x)

@@ -166,3 +166,51 @@ def test_a_second_driver_is_refused_by_name_and_takes_over_from_a_dead_one(tmp_p
     process.wait()
     with study_lock(tmp_path):
         assert leases.holder(tmp_path / ".lock") is not None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe\x00", b'{"host": "a"', b"[1]", b"null", b'{"host":1,"pid":"x","started":"","place":"","token":"t"}'],
+)
+def test_a_damaged_lease_is_litter_soon_whatever_the_clock_did(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "lease"
+    for days in (-1, 1):
+        path.write_bytes(content)
+        assert not tried(path)
+        os.utime(path, (time.time() + days * 86400,) * 2)
+        assert tried(path)
+
+
+def test_a_damaged_lease_of_this_machine_names_no_living_process(tmp_path: Path) -> None:
+    path = tmp_path / "lease"
+    forged(path, pid="x", started="")
+    os.utime(path, (1, 1))
+    assert tried(path)
+
+
+def test_a_clock_that_was_set_back_keeps_no_dead_lease(tmp_path: Path) -> None:
+    path = tmp_path / "lease"
+    forged(path, host="elsewhere", started="1")
+    os.utime(path, (time.time() + leases.LIMIT_SECONDS / 2,) * 2)
+    assert not tried(path)
+    os.utime(path, (time.time() + 86400,) * 2)
+    assert tried(path)
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "lease"
+    forged(path, started="1")
+
+    def refuse(*arguments: Any, **settings: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        with pytest.raises(StoreError, match=r"cannot write .*Permission denied"), leases.hold(path):
+            pass
+    with leases.hold(path) as held:
+        assert held
+        # What was done under the lease is no failure because the folder is read-only on the way out.
+        monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.undo()
+    assert leases.holder(path) is not None

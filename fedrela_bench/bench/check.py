@@ -56,6 +56,9 @@ def read_baseline(path: Path) -> Json:
 def _is_baseline(values: object) -> bool:
     if not isinstance(values, dict) or values.get("schema") != SCHEMA or not isinstance(values.get("cases"), dict):
         return False
+    machine = values.get("machine", {})
+    if not isinstance(machine, dict) or not isinstance(machine.get("flags", []), list):
+        return False
     tables = values["cases"].values()
     return all(isinstance(table, dict) and all(_positive(ratio) for ratio in table.values()) for table in tables)
 
@@ -146,14 +149,23 @@ def notes(baseline: Json, result: Json) -> Iterator[str]:
     if was != now:
         yield f"the baseline was measured on {was}, this is {now}; ratios can differ between processors"
     for case in result["cases"]:
-        new = [name for name in case["ratios"] if name not in baseline["cases"].get(case["key"], {})]
+        known = baseline["cases"].get(case["key"], {})
+        new = [name for name in case["ratios"] if name not in known]
         if new:
             yield f"{case['key']}: not in the baseline and not compared: {', '.join(new)}"
+        gone = [name for name in known if name not in case["ratios"]]
+        if gone:
+            yield f"{case['key']}: in the baseline but not measured here, and not compared: {', '.join(gone)}"
+
+
+def uncompared(baseline: Ratios, cases: Sequence[Json]) -> list[str]:
+    """Cases of which the baseline knows no ratio that was measured, so that a comparison says nothing of them."""
+    return [case["key"] for case in cases if not baseline.get(case["key"], {}).keys() & case["ratios"].keys()]
 
 
 def machine_name(document: Mapping[str, Any]) -> str:
     """Processor, flags and device of a document."""
     machine = document.get("machine", {})
-    parts = [machine.get("cpu", "an unknown processor"), *machine.get("flags", [])]
+    parts = [str(part) for part in (machine.get("cpu", "an unknown processor"), *machine.get("flags", []))]
     device = machine.get("device", "cpu")
     return " ".join(parts) if device == "cpu" else f"{device} with {parts[0]}"

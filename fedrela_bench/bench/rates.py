@@ -72,11 +72,16 @@ def model_name(config: TrialConfig, dataset: FederatedDataset) -> str:
 
 
 def rate_key(config: TrialConfig, dataset: FederatedDataset, device: str) -> str:
-    """Names everything that decides a rate: network, images, batch, algorithm, number format, machine and versions."""
-    training, relabel = config.training, config.relabel
+    """Names everything that decides a rate: network, images, batch, algorithm, number format, machine and versions.
+
+    How classes are thinned and dealt belongs to it: some algorithms draw an epoch of another length from it.
+    """
+    training, relabel, data = config.training, config.relabel, config.data
     what = {
         "model": [model_name(config, dataset), training.norm, dataset.num_classes],
         "images": [*dataset.input_shape, dataset.augment, dataset.normalization is None],
+        "classes": [data.profile, data.imbalance_factor, data.n_max, data.partition, data.alpha],
+        "clients": config.federation.clients,
         "batch": training.batch_size,
         "formats": [training.dtype, training.amp, training.tf32],
         "algorithm": [config.federation.algorithm, config.federation.options],
@@ -142,11 +147,13 @@ def measure_rate(config: TrialConfig, dataset: FederatedDataset, device: str, se
     """
     deadline = time.perf_counter() + seconds
     place, batch = torch.device(device), config.training.batch_size
+    begun = time.perf_counter()
     piece = _Piece(config, dataset, place, PROBE, PROBE)
+    setup = time.perf_counter() - begun
     points = [(piece.images, piece.round_seconds())]
     tested = piece.test_seconds()
     for wanted in (batch, batch * MOST_BATCHES):
-        left = deadline - time.perf_counter()
+        left = deadline - time.perf_counter() - setup
         images = _fitting(wanted, left * SHARE, points[-1][1] / points[-1][0])
         if images <= points[-1][0]:
             break

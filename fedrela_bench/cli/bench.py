@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -133,8 +134,12 @@ def _tolerance_faults(tolerance: float) -> list[str]:
 
 def _place_faults(out: Path | None, baseline: Path | None, data_dir: Path | None) -> list[str]:
     faults = []
-    if out is not None and out.exists() and not out.is_dir():
-        faults.append(f"--out {out}: is a file; name a folder")
+    if out is not None:
+        there = next(place for place in (out, *out.absolute().parents) if place.exists())
+        if not there.is_dir():
+            faults.append(f"--out {out}: {'' if there == out else f'{there} '}is a file; name a folder")
+        elif not os.access(there, os.W_OK):
+            faults.append(f"--out {out}: {there} cannot be written; name another folder")
     if baseline is not None and baseline.is_dir():
         faults.append(f"--update-baseline {baseline}: is a folder; name a file in it")
     elif baseline is not None and baseline.exists():
@@ -168,7 +173,7 @@ def _measured(
     tolerance: float,
 ) -> tuple[Json, list[str]]:
     """The result, and what is worse than the baseline."""
-    from fedrela_bench.bench.check import confirmed, notes
+    from fedrela_bench.bench.check import confirmed, notes, uncompared
     from fedrela_bench.bench.runner import run
 
     command = shlex.join(["fedrela-bench", *sys.argv[1:]])
@@ -185,7 +190,8 @@ def _measured(
     cases, worse = confirmed(baseline["cases"], result["cases"], tolerance, again)
     result["cases"] = cases
     say(*(f"note: {note}" for note in notes(baseline, result)))
-    return result, [str(item) for item in worse]
+    blind = [f"{key}: the baseline holds none of the ratios measured" for key in uncompared(baseline["cases"], cases)]
+    return result, [*map(str, worse), *blind]
 
 
 def _publish(result: Json, out: Path | None, baseline: Path | None, as_json: bool) -> None:

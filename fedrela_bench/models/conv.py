@@ -35,6 +35,8 @@ class Conv2d(nn.Conv2d):
             torch.is_grad_enabled()
             and self.weight.requires_grad
             and self.in_channels >= FEWEST_CHANNELS
+            and x.dim() == 4
+            and len(x) > 0
             and x.device.type == "cpu"
             and x.dtype == self.weight.dtype
             and x.dtype in (torch.float32, torch.float64)

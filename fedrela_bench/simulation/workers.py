@@ -99,8 +99,8 @@ class Workers:
         except OSError as error:
             megabytes = (self.work.data.images.numel() + self.work.data.test_images.numel()) >> 20
             raise RunError(
-                f"the images for the workers cannot be written to {folder}: {error.strerror or error}; set TMPDIR to a folder "
-                f"with {megabytes + 1} MiB free, or use workers = 1"
+                f"the images for the workers cannot be written to {folder}: {error.strerror or error}; set TMPDIR to a "
+                f"folder with {megabytes + 1} MiB free, or use workers = 1"
             ) from None
         start = self._packed(images)
         for _ in range(self._count):

@@ -14,6 +14,9 @@ from fedrela_bench.study.keys import Fingerprint, cell_key, numerics, trunk_key
 from fedrela_bench.study.lineage import Segment
 from fedrela_bench.study.store import Entry, Store
 
+ARRAY_BYTES = 256
+"""Names and header of an array in an npz file."""
+
 
 class Stopped(BenchError):  # noqa: N818 - not an error, the end of a request
     """The study was asked to stop; the state so far is in the store."""
@@ -104,7 +107,7 @@ class SimulationEngine:
         from fedrela_bench.simulation.firstpass import LARGEST_BYTES
 
         values = len(dataset.labels) * int(dataset.num_classes) * 8
-        return values if values <= LARGEST_BYTES else 0
+        return values + config.federation.clients * ARRAY_BYTES if values <= LARGEST_BYTES else 0
 
     def simulation(self, config: TrialConfig, dataset: Any, device: str, kept: Path | None = None) -> Run:
         """A simulation before its first round; `kept` is where forks of a trunk share posteriors of the pass at T."""

@@ -6,6 +6,7 @@ import csv
 import io
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedrela_bench.config import Json
@@ -52,10 +53,10 @@ def write_best(plan: Plan, result: StudyResult) -> dict[str, Path]:
     """One configuration file per objective and a balanced one; `run --config` repeats the first seed's trial."""
     from fedrela_bench.yaml_io import dump_yaml
 
-    paths = {}
+    paths, behind = {}, _behind(plan, result)
     for name, row in _chosen(plan, result).items():
         config = plan.config(row.point, plan.seeds[0])
-        header = _header(name, row, result, _own_metrics(plan, row))
+        header = _header(name, row, behind, plan.seeds[0], _own_metrics(plan, row))
         path = result.out / "best" / f"{name}.yaml"
         write_atomic(path, header + dump_yaml(config.model_dump(mode="json")))
         paths[name] = path
@@ -68,9 +69,23 @@ def _chosen(plan: Plan, result: StudyResult) -> dict[str, Row]:
     if plan.request.base_only:
         fronts = {name: pareto_front([r for r in result.trials if r.algorithm == name]) for name in plan.bases}
         return {name: choose(front, names)[names[0]] for name, front in fronts.items() if front}
-    confirmed = [row for row in result.confirmed if row.number is not None]
-    more = confirmed and len(result.confirm_seeds) > len(result.seeds)
-    return choose(pareto_front(confirmed) if more else result.pareto, names)
+    confirmed = _better_founded(result)
+    return choose(pareto_front(confirmed) if confirmed else result.pareto, names)
+
+
+def _better_founded(result: StudyResult) -> list[Row]:
+    """Trials that were confirmed on more seeds than the search has."""
+    more = len(result.confirm_seeds) > len(result.seeds)
+    return [row for row in result.confirmed if more and row.number is not None]
+
+
+def _behind(plan: Plan, result: StudyResult) -> StudyResult:
+    """The result with the seeds and baselines that what is recommended rests on."""
+    if plan.request.base_only or not _better_founded(result):
+        return result
+    known = {name: plan.baseline(name, result.confirm_seeds) for name in plan.bases}
+    rows = [Row(f"{name} (baseline)", name, {}, outcome) for name, outcome in known.items() if outcome is not None]
+    return replace(result, seeds=result.confirm_seeds, baselines=rows)
 
 
 def _own_metrics(plan: Plan, row: Row) -> Mapping[str, float]:
@@ -79,8 +94,8 @@ def _own_metrics(plan: Plan, row: Row) -> Mapping[str, float]:
     return {} if found is None else dict(found["final"])
 
 
-def _header(name: str, row: Row, result: StudyResult, own: Mapping[str, float]) -> str:
-    """What the file is, what it reached beside its baseline, and the numbers that a run of it repeats."""
+def _header(name: str, row: Row, result: StudyResult, seed: int, own: Mapping[str, float]) -> str:
+    """What the file is, what it reached beside its baseline, and the numbers that a run of it (one seed) repeats."""
     rule = f"mean over {len(result.seeds)} seed(s) of the mean of the last five evaluated rounds"
     lines = [
         shlex.join(["fedrela-bench", "run", "--config", str(result.out / "best" / f"{name}.yaml")]),
@@ -93,7 +108,7 @@ def _header(name: str, row: Row, result: StudyResult, own: Mapping[str, float]) 
         lines.append(f"its baseline: {_percent(result.objectives, base.outcome.values)} (gain {gains})")
     lines += [f"note: {text}" for text in _not_better(name, row, result)]
     repeated = {metric: value for metric, value in own.items() if metric.startswith("test/")}
-    lines.append(f"This file is trial {row.number} with seed {result.seeds[0]}, which reached (last five rounds):")
+    lines.append(f"This file is trial {row.number} with seed {seed}, which reached (last five rounds):")
     lines.append(_percent(list(repeated), list(repeated.values())))
     return "".join(f"# {line}\n" for line in lines)
 
@@ -218,20 +233,41 @@ def _remarks(result: StudyResult) -> list[str]:
     return ["", *remarks, *(f"warning: {text}" for text in result.warnings)]
 
 
-def counts_of(plan: Plan, result: StudyResult, computed: Mapping[str, int]) -> Json:
-    """What was computed and what it cost, in rounds of one full run."""
+def counts_of(
+    plan: Plan, result: StudyResult, computed: Mapping[str, int], confirmed: Sequence[tuple[Json, int]] = ()
+) -> Json:
+    """What was computed and what it cost, in rounds of one full run.
+
+    Args:
+        plan: of the study.
+        result: with its baselines and trials.
+        computed: counts of this call, which are passed on.
+        confirmed: points and seeds that the confirm stage finished, first heats included.
+    """
     rounds = max(base.federation.rounds for base in plan.bases.values())
     shared = {trunk.entry.key: 0 for trunk in plan.trunks()}
     shared |= dict.fromkeys((key for row in result.baselines for key in row.outcome.keys), rounds)
+    finished = [trunk.entry for trunk in (plan.trunks(result.confirm_seeds, ()) if result.confirm_seeds else ())]
+    shared |= {entry.key: rounds for entry in finished if (entry.folder / "result.json").exists()}
     alone = dict(shared)
     runs_of = [(row.point, seed) for row in result.trials if row.outcome.keys for seed in plan.seeds]
-    runs_of += [(row.point, seed) for row in result.confirmed for seed in result.confirm_seeds]
+    runs_of += confirmed
     for point, seed in runs_of:
         lineage = plan.lineage(point, seed)
         if lineage:
             for part in lineage:
                 shared[part.entry.key] = max(shared.get(part.entry.key, 0), part.last - part.first + 1)
             alone.setdefault(lineage[-1].entry.key, rounds - lineage[0].last if lineage[1:] else rounds)
+    ended = [row.point for row in result.trials if row.outcome.status == "futile"]
+    for point, seed in ((point, seed) for point in ended for seed in plan.seeds):
+        lineage = plan.lineage(point, seed)
+        own = lineage[-1]
+        done = len(own.entry.journal.rounds(own.first))
+        if own.entry.config() is None or own.entry.key in shared:
+            continue
+        for part in lineage[:-1]:
+            shared[part.entry.key] = max(shared.get(part.entry.key, 0), part.last - part.first + 1)
+        shared[own.entry.key], alone[own.entry.key] = done, own.first - 1 + done - lineage[0].last
     runs = sum(count > 0 for count in alone.values())
     costs = {"full_runs": sum(shared.values()) / rounds, "full_runs_trunks_only": sum(alone.values()) / rounds}
     return {**computed, **costs, "full_runs_unshared": float(runs)}

@@ -114,7 +114,8 @@ def _conclude(session: Session, sink: Sink | None, warnings: list[str], began: f
     )
     computed = {"trunks_computed": session.trunks_computed, "cells_computed": session.cells_computed}
     computed["rounds_computed"] = session.rounds_computed
-    result.counts = counts_of(plan, result, {**computed, "cells_reused": session.reused * len(plan.seeds)})
+    computed["cells_reused"] = session.reused * len(plan.seeds)
+    result.counts = counts_of(plan, result, computed, session.confirmed_runs() if confirming else ())
     result.best = write_best(plan, result)
     write_tables(result)
     complete = all(ledger.remaining <= 0 or ledger.exhausted for ledger in session.ledgers)

@@ -254,6 +254,12 @@ class Session:
         """What the confirm stage has to show."""
         return [arm for ledger in self.ledgers[:1] for arm in self.choose_arms(ledger)[-1][0]]
 
+    def confirmed_runs(self) -> list[tuple[Json, int]]:
+        """Points and seeds that the confirm stage has finished, those of a first heat included."""
+        heats = [heat for ledger in self.ledgers[:1] for heat in self.choose_arms(ledger)]
+        runs = [(arm.point, seed) for arms, seeds in heats for arm in arms for seed in seeds]
+        return [run for run in runs if (self.plan.entry(*run).folder / "result.json").exists()]
+
     def _job(self, arm: Arm, seed: int) -> Job:
         self.list_cells(arm.point, arm.number, [seed], arm.name)
         own = self.plan.lineage(arm.point, seed)[-1]

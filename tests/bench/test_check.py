@@ -17,6 +17,7 @@ from fedrela_bench.bench.check import (
     pooled,
     read_baseline,
     slower,
+    uncompared,
     update_baseline,
 )
 from fedrela_bench.errors import ConfigError, StoreError
@@ -96,6 +97,22 @@ def test_pooling_keeps_the_rest_of_the_first_measurement() -> None:
     both = pooled(first, second)
     assert len(both["ratios"]["ours/naive"]["values"]) == 6
     assert both["lanes"] == first["lanes"]
+
+
+@pytest.mark.parametrize("machine", [[1], 3, {"flags": 3}, {"flags": None}])
+def test_a_baseline_with_a_damaged_machine_is_refused_before_anything_runs(tmp_path: Path, machine: Any) -> None:
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps({"schema": 1, "machine": machine, "cases": {"fm": {"ours/naive": 0.5}}}))
+    with pytest.raises(ConfigError, match="no baseline of schema"):
+        read_baseline(path)
+    assert list(notes({"machine": {"cpu": 7, "flags": [1]}, "cases": {}}, result()))
+
+
+def test_what_is_not_compared_is_said() -> None:
+    base = {"fm": {"ours/naive": 0.5, "ours w2/naive": 0.3}, "digits": {"other": 0.5}}
+    said = list(notes({"machine": MACHINE, "cases": base}, result(case("fm", {"ours/naive": [0.5]}))))
+    assert said == ["fm: in the baseline but not measured here, and not compared: ours w2/naive"]
+    assert uncompared(base, [case("fm"), case("digits")]) == ["digits"]
 
 
 def test_baselines_are_written_read_and_extended(tmp_path: Path) -> None:

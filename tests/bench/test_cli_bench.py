@@ -133,6 +133,21 @@ def test_a_baseline_without_the_workload_is_refused_before_anything_runs(
     assert doctored == [["fm"]]
 
 
+def test_a_comparison_of_nothing_fails(doctored: list[list[str]], capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps({"schema": SCHEMA, "cases": {"fm": {"ours w2/naive": 0.3}}}))
+    assert main(["bench", "fm", "--check", str(path)]) == 1
+    assert "fm: the baseline holds none of the ratios measured" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_runs(
+    doctored: list[list[str]], capsys: Capture, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert "file is a file; name a folder" in refused(capsys, "fm", "--out", str(tmp_path / "file" / "new"))
+    assert not doctored
+
+
 def test_the_short_form_is_ahead_of_the_naive_loop(capsys: Capture) -> None:
     """What CI runs: real times, ratios only, wide margins."""
     assert main(["bench", "fm", "--short", "--rounds", "1", "--workers", "1,2", "--json"]) == 0

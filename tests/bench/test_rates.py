@@ -74,6 +74,19 @@ def test_a_network_that_is_too_large_is_timed_in_part_and_in_time() -> None:
     assert rate.step_image > rate.tested > 0
 
 
+def test_a_heavy_set_up_is_not_repeated_beyond_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int] = []
+
+    def slow(*arguments: Any) -> Simulation:
+        built.append(1)
+        time.sleep(1.5)
+        return Simulation(*arguments)
+
+    monkeypatch.setattr(rates, "Simulation", slow)
+    assert measure_rate(CONFIG, DATA, "cpu", seconds=2).step_image > 0
+    assert len(built) == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -82,6 +95,10 @@ def test_a_network_that_is_too_large_is_timed_in_part_and_in_time() -> None:
         {"training.amp": "bf16"},
         {"federation.algorithm": "fedprox"},
         {"relabel.posterior_views": 5},
+        {"data.imbalance_factor": 10},
+        {"data.profile": "balanced"},
+        {"data.alpha": 0.1},
+        {"federation.clients": 5},
     ],
 )
 def test_what_decides_a_rate_is_in_its_key(change: dict[str, Any]) -> None:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from fedrela_bench.algorithms import Algorithm, Batch, LocalContext, register
 from fedrela_bench.errors import ConfigError, RunError
-from fedrela_bench.simulation import Simulation, workers
+from fedrela_bench.simulation import Simulation
+from fedrela_bench.simulation import workers as crews_module
 from fedrela_bench.simulation.blocks import fixed_blocks, longest_first
 from fedrela_bench.simulation.loop import Workers
 from tests.simulation import test_linear_softmax, toy
@@ -57,8 +58,8 @@ def test_one_two_and_four_workers_give_the_same_bits(algorithm: str, crews: tupl
         )
     trial = _trial(algorithm, relabel={"tau": 0.0} if algorithm == "example_fednova" else {})
     alone, results = toy.run(trial, data)
-    for workers in crews:
-        with Simulation(trial, data, workers=workers) as crew:
+    for count in crews:
+        with Simulation(trial, data, workers=count) as crew:
             assert toy.figures(list(crew)) == toy.figures(results)
             assert toy.same_model(crew, alone)
             for kept in ("client_states", "private"):
@@ -217,7 +218,7 @@ def test_processes_that_cannot_be_started_are_said_with_a_remedy(
     def fails(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(workers, "_hired", fails)
+    monkeypatch.setattr(crews_module, "_hired", fails)
     with pytest.raises(RunError, match=r"2 workers cannot be started: .+; set TMPDIR .+ fewer workers"):
         Simulation(_trial("fedavg"), toy.skewed(clients=5), workers=2)
 
@@ -236,12 +237,13 @@ def test_what_cannot_be_sent_or_made_is_refused() -> None:
         Simulation(_trial("fedavg"), data, workers=0)
 
 
-def test_a_full_disk_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), OSError("9 requested and 4 written")], ids=str)
+def test_a_full_disk_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
     def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr(np, "save", full)
-    with pytest.raises(RunError, match=r"No space left on device; set TMPDIR"):
+    with pytest.raises(RunError, match=r"(No space left|9 requested and 4 written); set TMPDIR"):
         Simulation(_trial("fedavg"), toy.skewed(clients=5), workers=2)
 
 

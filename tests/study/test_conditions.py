@@ -217,3 +217,16 @@ def test_a_base_configuration_is_where_its_own_options_begin(tmp_path: Path) -> 
     parsed = parse_space({"algorithm": "fedavg", "parameters": {"training.lr": {"loguniform": [0.001, 1.0]}}})
     assert parsed.defaults({"fedavg": config(training__lr=0.07)}) == [{"training.lr": 0.07}]
     assert parsed.defaults({"fedavg": config(training__lr=5.0)}) == [{}]
+
+
+def test_a_condition_on_a_continuous_range_or_an_unknown_algorithm_never_holds() -> None:
+    continuous = {
+        "relabel.tau": {"uniform": [0.01, 0.2]},
+        "relabel.period": {"int": [0, 2], "when": {"relabel.tau": 0.1}},
+    }
+    (fault,) = faults({"algorithm": "fedavg", "parameters": continuous})
+    assert "relabel.period: when: relabel.tau is continuous" in fault
+    typo = {**CONDITIONAL["parameters"], "federation.options.mu": {"choice": [0.1], "when": {"algorithm": "fedprx"}}}
+    with pytest.raises(ConfigError, match=r"federation\.options\.mu: when: .*fedprx.*did you mean fedprox"):
+        space(parameters=typo).check_algorithms(["fedavg", "fedprox"])
+    space().check_algorithms(["fedavg", "fedprox"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import namedtuple
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from torch import Tensor
 from fedrela_bench import Simulation, TrialConfig, load_dataset
 from fedrela_bench.algorithms import ALGORITHMS, register
 from fedrela_bench.algorithms.base import Algorithm, ClientUpdate, LocalContext, ModelSize, State
+from fedrela_bench.cli.tune import plan_of
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.simulation import save_snapshot
+from fedrela_bench.study.compute import POSTERIORS
 from fedrela_bench.study.engine import SimulationEngine
-from fedrela_bench.study.forecast import disk_bytes
+from fedrela_bench.study.forecast import disk_bytes, forecast
 from fedrela_bench.study.preflight import preflight
 from tests.study.fakes import FakeEngine, request
 from tests.study.test_ledger import plan_for
@@ -96,3 +99,30 @@ def test_object_stores_are_refused_with_what_to_use(place: str) -> None:
         preflight(request(Path(place)))
     with pytest.raises(ConfigError, match=r"--store .*object store"):
         preflight(request(Path("nowhere"), store=Path(place)))
+
+
+def test_what_forks_share_is_counted_once_for_each_round_they_fork_at(tmp_path: Path) -> None:
+    space = {"algorithm": "fedavg", "trials": 100}
+    bare = disk_bytes(plan_for(request(tmp_path, space)), 1)
+    plan = plan_for(request(tmp_path, space, engine=FakeEngine(pass_bytes=2**20)))
+    trunk = plan.trunks()[0]
+    assert disk_bytes(plan, 1) - bare == len(trunk.fork_rounds) * 2**20
+    (trunk.entry.folder / POSTERIORS).mkdir(parents=True)
+    (trunk.entry.folder / POSTERIORS / "pass.npz").touch()
+    assert disk_bytes(plan, 1) - bare == (len(trunk.fork_rounds) - 1) * 2**20
+
+
+def test_what_forks_share_is_as_large_as_forecast(tmp_path: Path) -> None:
+    config = TrialConfig().replace({"federation.rounds": 2, "relabel.start": 0.5, "relabel.tau": 0.1})
+    dataset = load_dataset(config)
+    list(SimulationEngine().simulation(config, dataset, "cpu", tmp_path / "kept"))
+    (kept,) = (tmp_path / "kept").glob("*.npz")
+    assert SimulationEngine().posterior_bytes(config, dataset) == pytest.approx(kept.stat().st_size, rel=0.1)
+
+
+def test_a_race_searches_on_one_seed_and_is_counted_so(tmp_path: Path) -> None:
+    asked = request(tmp_path, {"algorithm": "fedavg"}, trials=6, race=True, seeds=(1, 2, 3))
+    costs = forecast(plan_for(asked), 1)
+    assert (plan_of(asked, costs)["cells"], plan_of(asked, costs)["baselines"]) == (6, 1)
+    whole = replace(asked, stages=("trunks", "search", "confirm"))
+    assert (plan_of(whole, costs)["cells"], plan_of(whole, costs)["baselines"]) == (6, 3)

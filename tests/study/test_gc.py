@@ -123,3 +123,27 @@ def test_the_command_deletes_only_when_told(store: Path, tmp_path: Path, capsys:
     assert main(["gc", str(store)]) == 0
     assert "nothing to free" in capsys.readouterr().out
     assert main(["gc", str(tmp_path)]) == 2
+
+
+def test_what_forks_share_stays_with_their_trunk_and_goes_with_it(store: Path) -> None:
+    kept, orphan = store / "trunks" / "t-a" / "posteriors", store / "trunks" / "orphan" / "posteriors"
+    for folder in (kept, orphan):
+        folder.mkdir(parents=True)
+        (folder / "pass.npz").write_bytes(b"x" * 100)
+        (folder / ".pass.npz.77.tmp").write_bytes(b"half")
+        os.utime(folder / ".pass.npz.77.tmp", (1, 1))
+    litter = find_litter(store)
+    assert litter.temporary == [kept / ".pass.npz.77.tmp"]
+    free(litter)
+    assert [path.name for path in kept.iterdir()] == ["pass.npz"] and not orphan.parent.exists()
+
+
+def test_damaged_notes_stop_gc_with_what_to_do(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "a" / "study.json").write_text("{")
+    with pytest.raises(StoreError, match=r"study\.json is damaged .*move it away and repeat its command"):
+        find_litter(store)
+    with pytest.raises(StoreError, match="damaged"):
+        store_of(tmp_path / "a")
+    (store / "studies" / "b.json").write_text("{")
+    with pytest.raises(StoreError, match=r"b\.json is damaged .*repeat the `tune` command of every study"):
+        find_litter(store)

@@ -11,12 +11,14 @@ from typing import Any
 import optuna
 import pytest
 
+from fedrela_bench.study.futility import Futility
 from fedrela_bench.study.ledger import Ledger, Proposal, open_study
 from fedrela_bench.study.plan import Plan, combine
 from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.runner import make_plan
-from fedrela_bench.study.worker import run_trial
-from tests.study.fakes import FakeEngine, request
+from fedrela_bench.study.trunk import run_trunk
+from fedrela_bench.study.worker import run_cell_task, run_trial
+from tests.study.fakes import FakeDataset, FakeEngine, request
 
 SMALL = {
     "algorithm": "fedavg",
@@ -234,3 +236,20 @@ class TestSafeOptunaSearch:
         search.suggest("t1")
         search.on_trial_result("t1", {})
         assert ledger.study.trials[0].intermediate_values == {}
+
+
+def test_what_the_search_ended_stays_ended_when_the_confirm_stage_completes_it(tmp_path: Path) -> None:
+    rule = Futility(1, 0.99)
+    plan = plan_for(request(tmp_path, SMALL, trials=4, futility=rule))
+    for trunk in plan.trunks():
+        run_trunk(trunk.config, FakeDataset("data-1"), plan.runtime)
+    ledger = ledger_for(plan)
+    work(ledger)
+    futile = {key for key, outcome in ledger.finished.items() if outcome.status == "futile"}
+    assert futile
+    for key in futile:
+        run_cell_task(plan, ledger.points[key], 1, 0.0)
+    resumed = ledger_for(plan)
+    assert resumed.finished == ledger.finished and resumed.next_point() is None
+    free = ledger_for(plan_for(request(tmp_path, SMALL, trials=4)))
+    assert {outcome.status for outcome in free.finished.values()} == {"completed"}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
@@ -189,3 +191,20 @@ def test_reading_a_space_needs_neither_ray_nor_torch() -> None:
         "print([m for m in ('ray', 'torch', 'optuna', 'mlflow') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "fault"),
+    [
+        ({"uniform": [math.nan, 0.2, 0.01]}, "all finite numbers"),
+        ({"uniform": [0.01, math.inf, 0.01]}, "all finite numbers"),
+        ({"uniform": [0.01, 0.2, math.nan]}, "all finite numbers"),
+        ({"uniform": [0.01, 0.2], "step": math.nan}, "all finite numbers"),
+        ({"int": [0, 10**400]}, "all finite numbers"),
+        ({"uniform": [0.01, 0.2, 1e-12]}, "more than 100000 values; write a larger step"),
+        ({"int": [0, 10**12]}, "steps of 1 give more than 100000 values"),
+    ],
+)
+def test_bounds_that_no_grid_can_have_are_faults(form: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        space(relabel__tau=form)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import cloudpickle
@@ -42,6 +44,11 @@ def confirming(out: Path, **changes: Any) -> TuneRequest:
     return request(out, ONE, stages=("trunks", "search", "confirm"), **settings)
 
 
+def mean_over(out: Path, kind: str, metric: str) -> float:
+    results = [json.loads(path.read_text()) for path in (out / "store" / kind).glob("*/result.json")]
+    return fmean(result["final"][metric] for result in results)
+
+
 def test_the_confirm_stage_runs_the_best_and_the_fixed_arms_on_all_seeds(tmp_path: Path) -> None:
     result = tune(confirming(tmp_path))
     assert result.exit_code == 0 and result.confirm_seeds == (1, 2, 3)
@@ -51,6 +58,10 @@ def test_the_confirm_stage_runs_the_best_and_the_fixed_arms_on_all_seeds(tmp_pat
     assert all(len(row.outcome.keys) == 3 and row.outcome.std and row.gains for row in result.confirmed)
     assert result.seeds == (1,) and all(len(row.outcome.keys) == 1 for row in result.trials)
     assert "confirmed over seeds 1, 2, 3" in render_text(result)
+    assert result.counts["full_runs"] == result.counts["rounds_computed"] / 10
+    mean = 100 * mean_over(tmp_path, "trunks", "val/tail")
+    best = (tmp_path / "best" / "tail.yaml").read_text()
+    assert f"val/tail {mean:.2f} % (gain" in best and "(mean over 3 seed(s)" in best
     assert (tmp_path / "confirmed.csv").read_text().count("\n") == len(labels) + 1
     runs = mlflow_runs(tmp_path)
     assert {run.info.status for run in runs} == {"FINISHED"}
@@ -82,6 +93,8 @@ def test_a_race_gives_seeds_to_the_leaders_only(tmp_path: Path) -> None:
     leaders = [row for row in result.confirmed if row.number is not None]
     assert 1 <= len(leaders) <= 2
     assert all(len(row.outcome.keys) == 4 for row in result.confirmed)
+    # Heats that were not won cost something, too.
+    assert result.counts["full_runs"] == result.counts["rounds_computed"] / 10
     cells = list((tmp_path / "store" / "cells").glob("*/result.json"))
     # 6 on one seed; 2 more seeds for two in the first heat; 1 more for the front; the default where it did not lead.
     assert len(cells) <= 6 + 2 * 2 + 2 + 3
@@ -94,6 +107,7 @@ def test_futile_runs_are_stopped_on_the_record_and_go_on_when_the_rule_is_droppe
     assert {row.outcome.status for row in result.trials} == {"futile"}
     assert all("below 99.00 points: val/overall" in row.outcome.error for row in result.trials)
     assert result.pareto == [] and result.exit_code == 0
+    assert result.counts["full_runs"] == result.counts["rounds_computed"] / 10
     assert set(optuna_states(tmp_path)) == {"COMPLETE"}
     cells = [run for run in mlflow_runs(tmp_path) if run.data.tags["kind"] == "cell"]
     assert {(run.info.status, run.data.tags["status"]) for run in cells} == {("KILLED", "stopped")}
@@ -127,8 +141,10 @@ def test_base_algorithms_are_tuned_alone_with_equal_budgets(tmp_path: Path) -> N
 
 def test_failures_up_to_the_number_allowed_are_no_failure_of_the_study(tmp_path: Path) -> None:
     space = {**ONE, "parameters": {"relabel.tau": {"choice": [0.05, 0.1]}}}
-    asked = request(tmp_path, space, engine=FakeEngine(crashes_at=0.1), trials=2, max_failures=1)
-    assert tune(asked).exit_code == 0
+    asked = request(tmp_path, space, engine=FakeEngine(crashes_at=0.1), trials=3, max_failures=1)
+    result = tune(asked)
+    assert result.exit_code == 0
+    assert result.warnings[-1] == "the space holds only 2 different configurations; all were tried"
     assert tune(replace(asked, max_failures=0)).exit_code == 1
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from fedrela_bench.errors import StoreError
 from fedrela_bench.study.cell import run_cell
+from fedrela_bench.study.compute import POSTERIORS
 from fedrela_bench.study.engine import Runtime, Stopped
 from fedrela_bench.study.files import read_sealed, write_atomic, write_sealed
 from fedrela_bench.study.lineage import curve_of
+from fedrela_bench.study.store import Entry
 from fedrela_bench.study.trunk import run_trunk
 from tests.study.fakes import FakeDataset, FakeRun, config, runtime
 
@@ -214,3 +216,31 @@ def test_a_killed_cell_goes_on_inside_and_repeats_at_most_an_interval(
     run_cell(long, DATA, environment)
     assert 2 <= environment.meter.rounds <= 2 + most
     assert not environment.entry(long, "data-1").rolling.exists()
+
+
+def test_a_damaged_trunk_is_computed_again_without_what_its_forks_shared(tmp_path: Path) -> None:
+    environment = runtime(tmp_path)
+    first = run_trunk(CELL, DATA, environment)
+    folder = environment.trunk(CELL, "data-1").folder
+    (folder / POSTERIORS).mkdir()
+    (folder / POSTERIORS / "pass.npz").write_bytes(b"damaged, too")
+    (folder / "curves.npz").write_bytes(b"damaged")
+    again = run_trunk(CELL, DATA, environment)
+    assert again["final"] == first["final"]
+    assert len(environment.store.damaged) == 1 and not (folder / POSTERIORS).exists()
+
+
+def test_what_another_process_mended_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = runtime(tmp_path)
+    whole, answers = run_cell(CELL, DATA, environment), list[object]()
+    store, mended = environment.store, Entry.result
+
+    def damaged_once(entry: Entry) -> object:
+        answers.append(entry)
+        if len(answers) == 1:
+            raise StoreError("seen before the other process was done")
+        return mended(entry)
+
+    monkeypatch.setattr(Entry, "result", damaged_once)
+    assert store.result("cell", whole["key"]) == whole
+    assert store.damaged == []
