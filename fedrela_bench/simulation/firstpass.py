@@ -6,8 +6,8 @@ any other option of the re-allocation: it is computed once. Later passes see mod
 
 from __future__ import annotations
 
+import hashlib
 import io
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -23,8 +23,8 @@ from fedrela_bench.simulation.state import SIMULATION_VERSION
 
 LARGEST_BYTES = 64 << 20
 """Larger passes are computed anew: keeping them would cost more disk than time."""
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile)
-"""What reading a damaged archive, or another kind of file, ends with."""
+SEAL_BYTES = 16
+"""Digest at the end of a file: the format itself reads some damaged headers as other numbers."""
 
 
 class PosteriorStore(Protocol):
@@ -50,10 +50,14 @@ class PosteriorFolder:
     def load(self, key: str) -> dict[int, np.ndarray] | None:
         """See `PosteriorStore`."""
         try:
-            with (self.folder / f"{key}.npz").open("rb") as raw, np.load(raw) as file:
-                return {int(name): file[name] for name in file.files}
-        except _UNREADABLE:
+            data = (self.folder / f"{key}.npz").read_bytes()
+        except OSError:
             return None
+        content, seal = data[:-SEAL_BYTES], data[-SEAL_BYTES:]
+        if _seal(content) != seal:
+            return None
+        with np.load(io.BytesIO(content)) as file:
+            return {int(name): file[name] for name in file.files}
 
     def save(self, key: str, posteriors: dict[int, np.ndarray]) -> None:
         """See `PosteriorStore`; a full disk costs the file, not the run."""
@@ -61,7 +65,8 @@ class PosteriorFolder:
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.folder / f"{key}.npz", _packed(posteriors))
+            content = _packed(posteriors)
+            write_atomically(self.folder / f"{key}.npz", content + _seal(content))
         except OSError:
             return
 
@@ -109,6 +114,10 @@ class FirstPass:
         base = base_key(self.config, self.data_digest)
         parts = {"base": base, "version": SIMULATION_VERSION, "device": self.device.type}
         return digest({**parts, "round": self.config.relabel_round, "options": options, "clients": list(clients)})
+
+
+def _seal(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=SEAL_BYTES).digest()
 
 
 def _packed(posteriors: dict[int, np.ndarray]) -> bytes:

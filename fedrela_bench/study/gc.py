@@ -14,7 +14,7 @@ from fedrela_bench.config import Json
 from fedrela_bench.errors import ConfigError, StoreError
 from fedrela_bench.study.identity import LOCK
 from fedrela_bench.study.store import FOLDERS, LEASE, Store, studies_of
-from fedrela_bench.tracking.manifest import Manifest
+from fedrela_bench.tracking.manifest import RUNS, Manifest
 
 LITTER_SECONDS = 3600.0
 """Temporary files younger than this may belong to a process that is writing them."""
@@ -145,6 +145,11 @@ def _recorded_store(study: Path) -> str:
 
 def _named(study: Path) -> set[Path]:
     manifest = Manifest(study)
+    if not manifest.whole:
+        raise StoreError(
+            f"{manifest.path(RUNS)} is damaged or gone, so that the runs of this study cannot be told from litter; "
+            "move it away, repeat the study's command, then gc"
+        )
     records, _ = manifest.read()
     names = {name for record in records for name in (record.folder, record.trunk_folder, record.branch_folder) if name}
     # Where a study that was moved says its runs are is not where they are; their keys still are theirs.

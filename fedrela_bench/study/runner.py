@@ -136,7 +136,9 @@ def _remarks(session: Session) -> list[str]:
     plan = session.plan
     alone = plan.runtime.futility is not None and "trunks" not in plan.request.stages
     if alone and any(plan.baseline(name) is None for name in plan.bases):
-        remarks.append("--futility stopped nothing where the baseline is not finished; add trunks to --stage")
+        remarks.append(
+            "--futility judges only rounds that the baseline has, and it is not finished; add trunks to --stage"
+        )
     if session.broken:
         remarks.append(
             f"{session.failed_in_a_row} trials in a row failed, so nothing more was proposed; the last messages say why"

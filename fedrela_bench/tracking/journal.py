@@ -53,6 +53,10 @@ class Journal:
         """All whole lines."""
         return self.tail()[0]
 
+    def whole_lines(self) -> int:
+        """How many lines were written to their end, readable or not."""
+        return self.path.read_bytes().count(b"\n")
+
     def rounds(self, first: int) -> list[Line]:
         """Lines of rounds first, first + 1, ... without a gap, each once (the first one written counts)."""
         known: dict[int, Line] = {}

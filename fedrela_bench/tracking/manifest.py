@@ -10,6 +10,8 @@ from typing import Any
 
 from fedrela_bench.tracking.journal import Journal
 
+RUNS = "runs.jsonl"
+
 
 @dataclass(frozen=True)
 class Record:
@@ -46,8 +48,13 @@ class Manifest:
 
     def __init__(self, study_dir: Path) -> None:
         self.study_dir = study_dir
-        self._journal = Journal(study_dir / "runs.jsonl")
+        self._journal = Journal(study_dir / RUNS)
         self._known = {record.id for record in self.read()[0]}
+
+    @property
+    def whole(self) -> bool:
+        """Whether the list is there and every line of it can be read."""
+        return self._journal.path.is_file() and len(self._journal.lines()) == self._journal.whole_lines()
 
     def relative(self, folder: Path) -> str:
         """A folder's name in the manifest: it survives moving the study when it lies inside."""

@@ -126,3 +126,18 @@ def test_what_is_kept_is_each_clients_posterior(tmp_path: Path) -> None:
     for client, posterior in kept.items():
         assert posterior.shape == (len(simulation.data.rows[client]), 4)
         np.testing.assert_allclose(posterior.sum(axis=1), 1)
+
+
+def test_no_flipped_bit_is_read_as_other_numbers(tmp_path: Path) -> None:
+    store, rng = PosteriorFolder(tmp_path), np.random.default_rng(0)
+    store.save("key", {client: rng.random((5000, 10)) for client in range(2)})
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    for place in (*range(0, 200, 7), *range(len(whole) - 300, len(whole), 11)):
+        for bit in (0x01, 0x80):
+            flipped = bytearray(whole)
+            flipped[place] ^= bit
+            file.write_bytes(flipped)
+            assert store.load("key") is None
+    file.write_bytes(whole)
+    assert store.load("key") is not None

@@ -147,3 +147,18 @@ def test_damaged_notes_stop_gc_with_what_to_do(store: Path, tmp_path: Path) -> N
     (store / "studies" / "b.json").write_text("{")
     with pytest.raises(StoreError, match=r"b\.json is damaged .*repeat the `tune` command of every study"):
         find_litter(store)
+
+
+@pytest.mark.parametrize("damage", [None, b'{"kind": "cell", "key"\n', b"\x00\x00\n"])
+def test_runs_of_a_study_that_lost_its_list_are_no_litter(store: Path, tmp_path: Path, damage: bytes | None) -> None:
+    path = tmp_path / "a" / "runs.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage + b"".join(lines[1:]))
+    with pytest.raises(StoreError, match=r"runs\.jsonl is damaged or gone.*repeat the study's command"):
+        find_litter(store)
+    # Half a line at the end is what a kill leaves; the next one that is written cuts it off.
+    path.write_bytes(b"".join(lines) + b'{"kind": "ce')
+    assert [folder.name for folder in find_litter(store).unnamed] == ["orphan"]

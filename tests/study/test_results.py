@@ -5,16 +5,21 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrela_bench.study.futility import Futility
 from fedrela_bench.study.output import render_text, write_tables
 from fedrela_bench.study.plan import Outcome, combine
 from fedrela_bench.study.results import Row, StudyResult, choose, label, pareto_front
-from tests.study.fakes import config, request
+from fedrela_bench.study.runner import _remarks
+from fedrela_bench.study.trunk import run_trunk
+from tests.study.fakes import FakeDataset, config, request
+from tests.study.test_ledger import plan_for
 
 
 def row(number: int, *values: float, status: str = "completed") -> Row:
@@ -125,3 +130,13 @@ def test_an_objective_in_which_no_setting_beats_the_baseline_is_named(tmp_path: 
     text = render_text(result)
     assert "no setting beats fedavg (baseline) in val/overall (90.00 %)" in text
     assert "no setting beats fedavg (baseline) in val/tail (90.00 %)" in text
+
+
+def test_a_rule_without_finished_baselines_to_compare_with_is_said(tmp_path: Path) -> None:
+    asked = request(tmp_path, {"algorithm": "fedavg"}, stages=("search",), futility=Futility(1, 0.1))
+    plan = plan_for(asked)
+    session = SimpleNamespace(plan=plan, ledgers=[], broken=False)
+    assert "add trunks to --stage" in _remarks(session)[0]  # type: ignore[arg-type]
+    for trunk in plan.trunks():
+        run_trunk(trunk.config, FakeDataset("data-1"), plan.runtime)
+    assert _remarks(session) == []  # type: ignore[arg-type]
