@@ -214,9 +214,12 @@ class _Builder:
         frame = self.runs.frame
         for status in sorted(set(frame["status"]) - {"completed", "stopped", ""}):
             yield f"Left out: {int((frame['status'] == status).sum())} runs that {status}."
-        unfinished = int((frame["run_status"] != "FINISHED").sum())
-        if unfinished:
-            yield f"Left out: {unfinished} runs that are not finished."
+        unfinished = frame[frame["run_status"] != "FINISHED"]["status"]
+        futile, going_on = int((unfinished == "stopped").sum()), int(unfinished.isin(["", "completed"]).sum())
+        if futile:
+            yield f"Left out: {futile} runs that were stopped for gaining too little."
+        if going_on:
+            yield f"Left out: {going_on} runs that are not finished."
 
 
 def build_table(runs: StudyRuns, spec: ReportSpec, published: Published | None = None) -> Table:

@@ -147,7 +147,17 @@ def test_diverged_and_unfinished_runs_are_left_out_and_counted() -> None:
     table = build_table(study(given_rows), spec(rows=[{"runs": {"kind": "cell", "relabel.tau": 0.05}}]))
     assert column(table, "n") == [1]
     assert "Left out: 1 runs that diverged." in table.notes
-    assert "Left out: 1 runs that are not finished." in table.notes
+    given_rows[4] |= {"status": ""}
+    given_rows[5] |= {"status": "stopped", "run_status": "KILLED"}
+    given_rows[6] |= {"status": "failed", "run_status": "FAILED"}
+    table = build_table(study(given_rows), spec(rows=[{"runs": {"kind": "trunk"}}]))
+    left_out = [note for note in table.notes if note.startswith("Left out")]
+    assert sorted(left_out) == [
+        "Left out: 1 runs that are not finished.",
+        "Left out: 1 runs that diverged.",
+        "Left out: 1 runs that failed.",
+        "Left out: 1 runs that were stopped for gaining too little.",
+    ]
 
 
 def test_another_dataset_is_refused() -> None:
