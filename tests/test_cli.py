@@ -557,6 +557,18 @@ def test_tune_takes_stages_and_their_budgets(space: Path, tmp_path: Path, monkey
     assert (request.optuna_storage, request.rolling_rounds) == (f"sqlite:///{tmp_path}/o.db", 2)
 
 
+def test_a_dry_run_counts_the_chosen_stages_only(space: Path, capsys: Capture, tmp_path: Path) -> None:
+    arguments = ["tune", "--space", str(space), "--dry-run", "--json", "--out", str(tmp_path / "study")]
+    plans = {}
+    for stages in ("trunks", "trunks,search"):
+        assert call(*arguments, "--stage", stages) == 0
+        plans[stages] = json.loads(capsys.readouterr().out)
+    assert plans["trunks"]["cells"] == plans["trunks"]["trials"] == 0
+    assert plans["trunks"]["full_runs"] == plans["trunks"]["baselines"]
+    assert plans["trunks,search"]["cells"] > 0
+    assert plans["trunks,search"]["full_runs"] > plans["trunks"]["full_runs"]
+
+
 def test_a_dry_run_of_base_algorithms_counts_full_runs(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "base.yaml"
     file.write_text(

@@ -164,7 +164,7 @@ class Algorithm(ABC):
         """
 
     def finish(self, update: ClientUpdate) -> None:
-        """After the last step: write the client's state."""
+        """After the last step: write the client's state, in tensors of its own (those of `update` live on)."""
 
     # server ----------------------------------------------------------------------------------------------------------
 

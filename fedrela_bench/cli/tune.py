@@ -187,7 +187,8 @@ def _trials(plan: dict[str, Any], base_only: bool) -> str:
 def plan_of(request: TuneRequest, costs: Forecast) -> dict[str, Any]:
     """What a study computes and writes at most."""
     seeds, every_seed = list(request.search_seeds), list(request.every_seed)
-    trials = min(request.target, request.space.size() or request.target)
+    searched = request.base_only or "search" in request.stages
+    trials = min(request.target, request.space.size() or request.target) if searched else 0
     cells, baselines = trials * len(seeds), len(request.bases) * len(every_seed)
     if request.base_only:
         cells, baselines = cells * len(request.bases), 0

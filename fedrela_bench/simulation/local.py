@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedrela_bench.algorithms import Algorithm, ClientUpdate, LocalContext, Server
 from fedrela_bench.config import TrialConfig
+from fedrela_bench.errors import ConfigError
 from fedrela_bench.simulation.blocks import Block
 from fedrela_bench.simulation.evaluate import Evaluator
 from fedrela_bench.simulation.flat import FlatModel
@@ -156,7 +157,17 @@ class LocalWork:
 
     def _keep_state(self, context: LocalContext) -> None:
         if context.state:
-            self.state.client_states[context.client] = context.state
+            state = {name: self._own(name, value) for name, value in context.state.items()}
+            self.state.client_states[context.client] = context.state = state
+
+    def _own(self, name: str, value: object) -> Tensor:
+        """The value, copied where it is a view of the resident model, which the next client overwrites."""
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            raise ConfigError(f"client state {name!r} of {self.algorithm.name} is of type {kind}; keep tensors")
+        live = (self.model.params, self.model.buffers)
+        shared = any(value.untyped_storage().data_ptr() == part.untyped_storage().data_ptr() for part in live)
+        return value.clone() if shared and value.numel() else value
 
     def _collect(self, context: LocalContext, steps: int, sums: Sums) -> None:
         with torch.no_grad():

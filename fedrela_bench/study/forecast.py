@@ -86,7 +86,8 @@ def _configs(plan: Plan) -> Iterator[tuple[TrialConfig, str]]:
     spaces = [space.with_algorithms([name]) for name in plan.bases] if plan.request.base_only else [space]
     for part in spaces:
         points += _points(plan, part)
-    runs = [(point, seed) for point in points for seed in plan.seeds]
+    searched = plan.request.base_only or "search" in plan.request.stages
+    runs = [(point, seed) for point in points for seed in plan.seeds] if searched else []
     if _confirms(plan):
         # Any points of the right number stand for the best ones.
         best = points[: plan.request.confirm_top * len(plan.bases)]

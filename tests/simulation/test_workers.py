@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedrela_bench.algorithms import Algorithm, Batch, LocalContext, register
+from fedrela_bench.algorithms import Algorithm, Batch, ClientUpdate, LocalContext, register
 from fedrela_bench.errors import ConfigError, RunError
 from fedrela_bench.simulation import Simulation
 from fedrela_bench.simulation import workers as crews_module
@@ -266,3 +266,33 @@ def test_blocks_hold_every_participant_once_and_share_the_load(sizes: list[int],
         dealt = longest_first(blocks, counts)
         assert sorted(dealt) == blocks
         assert [-sum(sizes[c] for c in block) for block in dealt] == sorted(-sum(sizes[c] for c in b) for b in blocks)
+
+
+@register
+class KeepsViews(Algorithm):
+    name: ClassVar[str] = "example_keeps_views"
+    citation: ClassVar[str] = "test"
+    purpose: ClassVar[str] = "keeps the client's parameters without copying them"
+
+    def finish(self, update: ClientUpdate) -> None:
+        update.context.state["mine"] = update.params
+
+
+@register
+class KeepsNumbers(KeepsViews):
+    name: ClassVar[str] = "example_keeps_numbers"
+
+    def finish(self, update: ClientUpdate) -> None:
+        update.context.state["steps"] = update.steps  # type: ignore[assignment]
+
+
+def test_a_kept_view_of_the_model_stays_what_it_was_with_any_crew() -> None:
+    data, trial = toy.skewed(clients=5), _trial("example_keeps_views")
+    alone, _ = toy.run(trial, data)
+    kept = alone.state.client_states
+    assert len({float(state["mine"].norm()) for state in kept.values()}) == len(kept) > 1
+    with Simulation(trial, data, workers=2) as crew:
+        list(crew)
+        _same_states(crew.state.client_states, kept)
+    with pytest.raises(ConfigError, match=r"client state 'steps' of example_keeps_numbers is of type int"):
+        toy.run(_trial("example_keeps_numbers"), data)
