@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from fedrela_bench.tracking.ui import check_uri
 Point = tuple[str, float, int, int]
 BATCH = 900
 PARAM_BATCH = 100
+SQLITE = "sqlite:///"
+UNFINISHED = ".tmp"
+LITTER_SECONDS = 3600.0
+"""Unfinished databases younger than this may be in the making."""
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "CRITICAL",
@@ -40,14 +45,15 @@ class Backend:
         for logger in ("mlflow", "alembic"):
             # Errors are reported by the caller, in one line each.
             logging.getLogger(logger).setLevel(logging.CRITICAL)
+        prepare_database(uri)
         self.client = MlflowClient(tracking_uri=check_uri(uri))
         found = self.client.get_experiment_by_name(experiment)
         self.experiment_id = found.experiment_id if found else self._create(experiment, uri)
 
     def _create(self, experiment: str, uri: str) -> str:
         # By default MLflow would put a database's artifacts into the working directory.
-        local = uri.startswith("sqlite:///")
-        location = (Path(uri.removeprefix("sqlite:///")).resolve().parent / "artifacts").as_uri() if local else None
+        local = uri.startswith(SQLITE)
+        location = (Path(uri.removeprefix(SQLITE)).resolve().parent / "artifacts").as_uri() if local else None
         return str(self.client.create_experiment(experiment, artifact_location=location))
 
     def find(self, study: str) -> dict[str, str]:
@@ -122,3 +128,36 @@ class Backend:
     def end(self, run_id: str, status: str, when: float | None = None) -> None:
         """A terminal status: FINISHED, FAILED or KILLED."""
         self.client.set_terminated(run_id, status, int(when * 1000) if when is not None else None)
+
+
+def prepare_database(uri: str) -> None:
+    """Make a missing SQLite database whole, under another name first.
+
+    MLflow sets up its tables in many steps; killed between two of them it refuses the file for ever.
+    """
+    path = Path(uri.removeprefix(SQLITE))
+    if not uri.startswith(SQLITE) or path.exists():
+        return
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{path.name}.*{UNFINISHED}"):
+        if time.time() - left.stat().st_mtime > LITTER_SECONDS:
+            left.unlink(missing_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
+    try:
+        store = SqlAlchemyStore(f"{SQLITE}{temporary.resolve()}", (path.resolve().parent / "artifacts").as_uri())
+        store.engine.dispose()
+        _put_in_place(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _put_in_place(temporary: Path, path: Path) -> None:
+    """Under its name, unless another process was faster: unlike a rename, a link replaces nothing."""
+    try:
+        os.link(temporary, path)
+    except OSError:
+        # Some file systems have no links.
+        if not path.exists():
+            temporary.replace(path)

@@ -345,3 +345,27 @@ def test_the_server_command_has_no_job_workers(study: Study) -> None:
         ui_command(study.out, "http://server:5000")
     with pytest.raises(ConfigError, match="not a study folder"):
         tracking_uri(study.out / "elsewhere")
+
+
+def test_a_database_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    from fedrela_bench.tracking.backend import Backend, prepare_database
+
+    path = tmp_path / "study" / "mlflow.db"
+    real = SqlAlchemyStore.__init__
+
+    def killed(store: Any, uri: str, root: str) -> None:
+        Path(uri.removeprefix("sqlite:///")).write_bytes(b"half a database")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SqlAlchemyStore, "__init__", killed)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_database(f"sqlite:///{path}")
+    assert list(path.parent.iterdir()) == []
+    monkeypatch.setattr(SqlAlchemyStore, "__init__", real)
+    backend = Backend(f"sqlite:///{path}", "experiment")
+    run = backend.create({"study": "s", "kind": "study"}, 1.0)
+    prepare_database(f"sqlite:///{path}")
+    assert backend.find("s") == {"study": run}
+    assert [item.name for item in path.parent.iterdir() if item.name.startswith(".")] == []
