@@ -11,12 +11,11 @@ from pathlib import Path
 
 from fedrela_bench.tracking.manifest import Record
 from fedrela_bench.tracking.payload import LONG_PARAMS, cut, params_of, write_artifacts
-from fedrela_bench.tracking.ui import check_uri
+from fedrela_bench.tracking.ui import SQLITE, check_uri, database_of
 
 Point = tuple[str, float, int, int]
 BATCH = 900
 PARAM_BATCH = 100
-SQLITE = "sqlite:///"
 UNFINISHED = ".tmp"
 LITTER_SECONDS = 3600.0
 """Unfinished databases younger than this may be in the making."""
@@ -52,8 +51,8 @@ class Backend:
 
     def _create(self, experiment: str, uri: str) -> str:
         # By default MLflow would put a database's artifacts into the working directory.
-        local = uri.startswith(SQLITE)
-        location = (Path(uri.removeprefix(SQLITE)).resolve().parent / "artifacts").as_uri() if local else None
+        database = database_of(uri)
+        location = None if database is None else _artifacts_beside(database)
         return str(self.client.create_experiment(experiment, artifact_location=location))
 
     def find(self, study: str) -> dict[str, str]:
@@ -135,8 +134,8 @@ def prepare_database(uri: str) -> None:
 
     MLflow sets up its tables in many steps; killed between two of them it refuses the file for ever.
     """
-    path = Path(uri.removeprefix(SQLITE))
-    if not uri.startswith(SQLITE) or path.exists():
+    path = database_of(uri)
+    if path is None or path.exists():
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
@@ -146,11 +145,15 @@ def prepare_database(uri: str) -> None:
             left.unlink(missing_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
     try:
-        store = SqlAlchemyStore(f"{SQLITE}{temporary.resolve()}", (path.resolve().parent / "artifacts").as_uri())
+        store = SqlAlchemyStore(f"{SQLITE}{temporary.resolve()}", _artifacts_beside(path))
         store.engine.dispose()
         _put_in_place(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _artifacts_beside(database: Path) -> str:
+    return (database.resolve().parent / "artifacts").as_uri()
 
 
 def _put_in_place(temporary: Path, path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrela_bench.tracking.manifest import Manifest
+from fedrela_bench.tracking.ui import database_of
 
 STATE = "tracking.json"
 
@@ -47,7 +48,8 @@ def save_state(study_dir: Path, uri: str, state: State) -> None:
 def load_state(study_dir: Path, uri: str) -> State:
     """What MLflow at this URI is known to have; nothing when its database is gone."""
     known = _read(study_dir / STATE).get(uri)
-    if known is None or (uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists()):
+    database = database_of(uri)
+    if known is None or (database is not None and not database.exists()):
         return State()
     runs = {name: RunState(**values) for name, values in known["runs"].items()}
     return State(known["parent"], known["parent_status"], runs)

@@ -11,12 +11,18 @@ from fedrela_bench.errors import ConfigError
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 SERVERS = ("http", "https", "databricks")
-EXAMPLE = "sqlite:///mlflow.db"
+SQLITE = "sqlite:///"
+EXAMPLE = f"{SQLITE}mlflow.db"
 
 
 def default_uri(study_dir: Path) -> str:
     """SQLite in the study folder."""
-    return f"sqlite:///{study_dir.resolve() / 'mlflow.db'}"
+    return f"{SQLITE}{study_dir.resolve() / 'mlflow.db'}"
+
+
+def database_of(uri: str) -> Path | None:
+    """The file of an SQLite URI; None for every other kind."""
+    return Path(uri.removeprefix(SQLITE)) if uri.startswith(SQLITE) else None
 
 
 def check_uri(uri: str) -> str:
