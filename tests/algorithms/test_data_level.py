@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,14 +23,10 @@ from fedrela_bench.algorithms.smote import Smote, extend, interpolate, nearest
 from fedrela_bench.data.transforms import Pipeline
 from fedrela_bench.rng import generator
 from fedrela_bench.simulation import Simulation
+from tests.algorithms.examples import Golden, worked_example
 from tests.simulation import toy
 
-Golden = Callable[[str], Path]
 NAMES = ["oversampling", "smote", "mixup", "remix"]
-
-
-def _example(golden: Golden, name: str) -> dict[str, Any]:
-    return dict(json.loads(golden("algorithm_examples.json").read_text())["examples"][name])
 
 
 def _trial(algorithm: str, options: Mapping[str, Any] | None = None, **sections: Any) -> Any:
@@ -82,7 +76,7 @@ def test_an_over_sampled_epoch_has_the_clients_length_and_classes(labels: list[i
 
 
 def test_a_synthetic_point_is_the_worked_example(golden: Golden) -> None:
-    inputs = (example := _example(golden, "smote_point"))["inputs"]
+    inputs = (example := worked_example(golden, "smote_point"))["inputs"]
     points = [torch.tensor([inputs[name]], dtype=torch.float64) for name in ("x", "neighbour")]
     result = interpolate(*points, torch.tensor([inputs["u"]], dtype=torch.float64))
     np.testing.assert_allclose(result[0], example["expected"]["synthetic"], atol=example["tolerance"])
@@ -183,7 +177,7 @@ def test_smote_steps_through_the_extended_set() -> None:
 
 
 def test_the_mixed_loss_is_the_worked_example(golden: Golden) -> None:
-    inputs = (example := _example(golden, "mixup_loss"))["inputs"]
+    inputs = (example := worked_example(golden, "mixup_loss"))["inputs"]
     labels = [torch.tensor(inputs[name]) for name in ("y_a", "y_b")]
     loss = mixed_cross_entropy(
         torch.tensor(inputs["logits"], dtype=torch.float64), *labels, torch.tensor(inputs["lam"])
@@ -196,7 +190,7 @@ def test_the_mixed_loss_is_the_worked_example(golden: Golden) -> None:
 
 
 def test_remix_label_weights_are_the_worked_example(golden: Golden) -> None:
-    inputs = (example := _example(golden, "remix_label_lambda"))["inputs"]
+    inputs = (example := worked_example(golden, "remix_label_lambda"))["inputs"]
     own, other, share = (torch.tensor(column, dtype=torch.float64) for column in zip(*inputs["cases"], strict=True))
     weights = rebalanced_weight(own, other, share, inputs["kappa"], inputs["tau"])
     np.testing.assert_allclose(weights, example["expected"]["lambda_y"], atol=example["tolerance"])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,13 +18,8 @@ from fedrela_bench.algorithms.fedlc import calibrated_loss, excluding_loss, marg
 from fedrela_bench.algorithms.fedrod import RoDHeads, balanced_prior
 from fedrela_bench.models import Outputs
 from fedrela_bench.simulation import Simulation
+from tests.algorithms.examples import Golden, worked_example
 from tests.simulation import toy
-
-Golden = Callable[[str], Path]
-
-
-def _example(golden: Golden, name: str) -> dict[str, Any]:
-    return dict(json.loads(golden("algorithm_examples.json").read_text())["examples"][name])
 
 
 def _real(values: Any) -> Tensor:
@@ -59,7 +51,7 @@ def _fedlc_loss(options: dict[str, Any], logits: Tensor, labels: Tensor, counts:
 
 
 def test_the_calibrated_loss(golden: Golden) -> None:
-    example = _example(golden, "fedlc")
+    example = worked_example(golden, "fedlc")
     inputs, expected, near = example["inputs"], example["expected"], {"abs": example["tolerance"]}
     logits, labels, counts = _real(inputs["logits"]), torch.tensor(inputs["labels"]), torch.tensor(inputs["counts"])
     margins = margins_of(counts.double(), inputs["tau"], "mask")
@@ -167,7 +159,7 @@ def _fedrod(inputs: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Any, 
 
 
 def test_the_loss_of_both_heads(golden: Golden) -> None:
-    example = _example(golden, "fedrod")
+    example = worked_example(golden, "fedrod")
     inputs, expected, near = example["inputs"], example["expected"], {"abs": example["tolerance"]}
     features, labels = _real(inputs["features"]), torch.tensor(inputs["labels"])
     algorithm, net, context = _fedrod(inputs, {"gamma": inputs["gamma"]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,14 +17,9 @@ from fedrela_bench.algorithms import build_algorithm, check_algorithm
 from fedrela_bench.algorithms.fedloge import ABSENT_LOGIT, FedLoGe, LoGeHeads, realign
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.simulation import Simulation
+from tests.algorithms.examples import Golden, worked_example
 from tests.simulation import test_golden_run as golden_run
 from tests.simulation import toy
-
-Golden = Callable[[str], Path]
-
-
-def _example(golden: Golden, name: str) -> dict[str, Any]:
-    return dict(json.loads(golden("algorithm_examples.json").read_text())["examples"][name])
 
 
 def _trial(options: dict[str, Any] | None = None, **sections: Any) -> Any:
@@ -49,7 +43,7 @@ def _heads(inputs: dict[str, Any]) -> LoGeHeads:
 
 @torch.no_grad()
 def test_realignment(golden: Golden) -> None:
-    example = _example(golden, "fedloge_realign")
+    example = worked_example(golden, "fedloge_realign")
     inputs, expected, tolerance = example["inputs"], example["expected"], example["tolerance"]
     heads, features = _heads(inputs), torch.tensor(inputs["features"], dtype=torch.float64)
     before, after = heads.auxiliary(features), heads.realigned(features, 1.7)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
@@ -29,13 +26,8 @@ from fedrela_bench.algorithms.fedyoyo import (
 )
 from fedrela_bench.models import Outputs
 from fedrela_bench.simulation import Simulation
+from tests.algorithms.examples import Golden, worked_example
 from tests.simulation import toy
-
-Golden = Callable[[str], Path]
-
-
-def _example(golden: Golden, name: str) -> dict[str, Any]:
-    return dict(json.loads(golden("algorithm_examples.json").read_text())["examples"][name])
 
 
 def _real(values: Any) -> Tensor:
@@ -63,7 +55,7 @@ def _received(rounds: list[list[Tensor]], start: Tensor) -> Tensor:
 
 
 def test_effective_numbers_and_their_exchange(golden: Golden) -> None:
-    example = _example(golden, "fedyoyo_effective_number")
+    example = worked_example(golden, "fedyoyo_effective_number")
     inputs, expected = example["inputs"], example["expected"]
     near = {"atol": example["tolerance"], "rtol": example["tolerance"]}
     labels, means = torch.tensor(inputs["labels"]), _real(inputs["class_means"])
@@ -153,7 +145,7 @@ def _loss_of(
 
 
 def test_the_loss_of_both_views(golden: Golden) -> None:
-    example = _example(golden, "fedyoyo_loss")
+    example = worked_example(golden, "fedyoyo_loss")
     inputs, expected, near = example["inputs"], example["expected"], {"abs": example["tolerance"]}
     prior, counts = _real(inputs["global_prior"]), torch.tensor(inputs["local_counts"])
     mixed = mixed_prior(prior, counts.double() / counts.sum(), inputs["gamma"])
@@ -172,7 +164,7 @@ def test_the_loss_of_both_views(golden: Golden) -> None:
 
 
 def test_the_compounding_prior_drifts_to_the_local_one(golden: Golden) -> None:
-    example = _example(golden, "fedyoyo_loss")
+    example = worked_example(golden, "fedyoyo_loss")
     inputs, expected = example["inputs"], example["expected"]
     algorithm = build_algorithm("fedyoyo", {"prior_mix": "compounding", "gamma": inputs["gamma"]}, 3)
     server = SimpleNamespace(state={"effective": 3 * _real(inputs["global_prior"])})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,12 +14,7 @@ from torch import Tensor
 from fedrela_bench.algorithms import ALGORITHMS, ClientUpdate, Server, build_algorithm, check_algorithm
 from fedrela_bench.algorithms.fedetf import balanced_softmax_loss
 from fedrela_bench.errors import ConfigError
-
-Golden = Callable[[str], Path]
-
-
-def _example(golden: Golden, name: str) -> dict[str, Any]:
-    return dict(json.loads(golden("algorithm_examples.json").read_text())["examples"][name])
+from tests.algorithms.examples import Golden, worked_example
 
 
 def _server(params: Tensor, clients: int) -> Server:
@@ -39,7 +32,7 @@ def _mean(states: list[Tensor], weights: list[float]) -> Tensor:
 
 
 def test_fedavg_is_the_mean_weighted_by_samples(golden: Golden) -> None:
-    example = _example(golden, "fedavg_aggregate")
+    example = worked_example(golden, "fedavg_aggregate")
     states = [torch.tensor(values, dtype=torch.float64) for values in example["inputs"]["client_params"]]
     result = _mean(states, example["inputs"]["n"])
     np.testing.assert_allclose(result, example["expected"]["weighted"], atol=example["tolerance"])
@@ -63,7 +56,7 @@ def test_aggregation_is_the_authors(golden: Golden) -> None:
 
 
 def test_local_steps_with_the_proximal_pull(golden: Golden) -> None:
-    example = _example(golden, "fedprox_quadratic")
+    example = worked_example(golden, "fedprox_quadratic")
     inputs = example["inputs"]
     for mu, key in ((inputs["mu"], "client_params"), (0.0, "client_params_mu0")):
         for a, b, expected in zip(inputs["a"], inputs["b"], example["expected"][key], strict=True):
@@ -72,7 +65,7 @@ def test_local_steps_with_the_proximal_pull(golden: Golden) -> None:
 
 
 def test_heavy_ball_momentum_starts_with_the_gradient(golden: Golden) -> None:
-    example = _example(golden, "sgd_momentum_quadratic")
+    example = worked_example(golden, "sgd_momentum_quadratic")
     inputs = example["inputs"]
     for a, b, expected in zip(inputs["a"], inputs["b"], example["expected"]["client_params"], strict=True):
         np.testing.assert_allclose(_quadratic_steps(a, b, inputs, 0.0), expected, atol=example["tolerance"])
@@ -94,7 +87,7 @@ def _quadratic_steps(a: list[float], b: list[float], inputs: dict[str, Any], mu:
 
 
 def test_the_balanced_softmax_of_fedetf(golden: Golden) -> None:
-    example = _example(golden, "fedetf_original")
+    example = worked_example(golden, "fedetf_original")
     inputs, expected = example["inputs"], example["expected"]
     logits = inputs["beta"] * torch.tensor(expected["cosine_logits"], dtype=torch.float64)
     labels, counts = torch.tensor(inputs["labels"]), torch.tensor([40, 0, 9])
