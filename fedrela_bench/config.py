@@ -9,7 +9,16 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StrictBool,
+    ValidationError,
+    model_validator,
+)
 
 from fedrela_bench.errors import ConfigError
 
@@ -65,6 +74,32 @@ def _ids(value: object) -> object:
     return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _clients(value: object) -> object:
+    """`auto` is kept as 0, which nobody can mean otherwise."""
+    if value == "auto":
+        return 0
+    if isinstance(value, int | float) and value < 1:
+        raise ValueError("must be at least 1, or auto where the data name the clients")
+    return _whole(value)
+
+
+def _columns(value: object) -> object:
+    """Column names written as "a,b" or as a list; their order means nothing."""
+    names = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(_column(name), str) for name in names):
+        raise ValueError("give the names of columns, such as [id, date]")
+    return tuple(sorted({str(name).strip() for name in names if str(name).strip()}))
+
+
+def _column(value: object) -> object:
+    """A column named 2020 is read as a number from the command line."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+ColumnName = Annotated[str | None, BeforeValidator(_column)]
+Columns = Annotated[tuple[str, ...], BeforeValidator(_columns)]
+
+
 class Section(BaseModel):
     """A frozen group of fields; unknown names are faults."""
 
@@ -75,9 +110,10 @@ class DataConfig(Section):
     """Which images, how they are thinned, and how they are dealt to clients (algorithms D.1-D.5)."""
 
     source: str = "digits"
-    """digits, fashion_mnist, cifar10, cifar100, folder:PATH or parquet:PATH."""
-    profile: Literal["lt", "step", "balanced"] = "lt"
-    """lt: exponential; step: majority and minority classes; balanced: as the source is."""
+    """digits, fashion_mnist, cifar10, cifar100, folder:PATH, parquet:PATH, npz:PATH or table:PATH."""
+    profile: Literal["lt", "step", "balanced", "natural"] = "lt"
+    """lt: exponential; step: majority and minority classes; balanced: as the source is, at most `n_max` of each class;
+    natural: every row of the source."""
     imbalance_factor: Annotated[Real, BeforeValidator(_factor), Field(ge=1)] = 100.0
     """Largest over smallest class count (IF of the long-tailed, IR of the step profile)."""
     n_max: Annotated[Whole, Field(ge=1, le=10**12)] | None = None
@@ -86,7 +122,8 @@ class DataConfig(Section):
     """Step profile: the first even class ids, the last ids, or a list of ids."""
     minority_fraction: Annotated[Real, Field(gt=0, lt=1)] = 0.3
     """Step profile: share of the classes in the minority; ignored when `minority` is a list."""
-    partition: Literal["dirichlet", "iid"] = "dirichlet"
+    partition: Literal["dirichlet", "iid", "natural"] = "dirichlet"
+    """natural: as the source's client column, or its folders of clients, say."""
     alpha: Annotated[Real, Field(gt=0)] = 0.3
     """Concentration of the Dirichlet partition; smaller is more skewed."""
     subset_seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 0
@@ -100,7 +137,23 @@ class DataConfig(Section):
     normalize: Literal["auto", "none", "imagenet", "cifar10", "cifar100", "own"] = "auto"
     """Statistics for normalisation; `own` measures them on the training images."""
     image_size: Annotated[Whole, Field(ge=4, le=1024)] | None = None
-    """folder and parquet sources: images are resized to this side length."""
+    """folder, parquet and npz sources: images are resized to this side length."""
+    label_column: ColumnName = None
+    """table: the column of classes; by default the one named label, target or class."""
+    client_column: ColumnName = None
+    """table and parquet: the column of clients; by default the one named client. Never a feature."""
+    drop_columns: Columns = ()
+    """table: columns that are no features."""
+    categorical_columns: Columns = ()
+    """table: columns of numbers that stand for categories."""
+    impute: Literal["none", "mean"] = "none"
+    """table: none: missing values are faults; mean: the mean of the training rows, and no category at all."""
+    test_fraction: Annotated[Real, Field(gt=0, lt=1)] = 0.2
+    """Share of each class that is set aside to test, where the source has no test split."""
+    test_seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 0
+    """Chooses those rows; separate from the run's seed, so that every seed is tested on the same ones."""
+    balanced_test: StrictBool = False
+    """Score on as many test rows of every class, those of smaller classes repeated."""
 
 
 class FederationConfig(Section):
@@ -109,7 +162,10 @@ class FederationConfig(Section):
     algorithm: str = "fedavg"
     options: dict[str, Any] = Field(default_factory=dict)
     """Hyperparameters of the algorithm, such as mu of fedprox; `fedrela-bench algorithms show NAME` lists them."""
-    clients: Annotated[Whole, Field(ge=1, le=1_000_000)] = 20
+    clients: Annotated[
+        int, BeforeValidator(_clients), Field(ge=0, le=1_000_000), PlainSerializer(lambda value: value or "auto")
+    ] = 20
+    """auto: as many as the data name, with data.partition = natural; held as 0 until the data are there."""
     participation: Annotated[Real, Field(gt=0, le=1)] = 1.0
     """Fraction of the clients that train in a round: max(1, int(participation * clients))."""
     rounds: Annotated[Whole, Field(ge=1, le=1_000_000)] = 50
@@ -250,6 +306,26 @@ class TrialConfig(Section):
             super().__init__(**values)
         except ValidationError as error:
             raise ConfigError(faults_of(error, TrialConfig)) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _natural_clients(cls, values: object) -> object:
+        """A natural federation has the clients that its data name, unless a number is given."""
+        if not isinstance(values, Mapping):
+            return values
+        data, federation = values.get("data"), values.get("federation", {})
+        partition = data.get("partition") if isinstance(data, Mapping) else getattr(data, "partition", None)
+        if partition == "natural" and isinstance(federation, Mapping) and "clients" not in federation:
+            return {**values, "federation": {**federation, "clients": "auto"}}
+        return values
+
+    @model_validator(mode="after")
+    def _auto_needs_names(self) -> Self:
+        if not self.federation.clients and self.data.partition != "natural":
+            raise ValueError(
+                "federation.clients = auto: only data.partition = natural names the clients; give their number"
+            )
+        return self
 
     @property
     def relabel_round(self) -> int:

@@ -62,6 +62,7 @@ def resolve(
     overrides: Mapping[str, Any] | None = None,
     seed: int | None = None,
     fixed: Mapping[str, Any] | None = None,
+    fixed_by: str = "search space",
 ) -> Resolved:
     """Put a configuration together by the precedence that this module states.
 
@@ -72,19 +73,20 @@ def resolve(
         config_file: YAML of (part of) a `TrialConfig`, such as `to_yaml` writes.
         overrides: dotted names to values.
         seed: the run's seed.
-        fixed: dotted names to values that a search space sets, weaker than the file.
+        fixed: dotted names to values that a search space or report spec sets, weaker than the file.
+        fixed_by: which of them, for messages.
 
     Raises:
         ConfigError: every fault of every layer in one message, with its place and its remedy.
     """
     faults: list[str] = []
-    given = list(_dotted_layer("search space", fixed or {}, "", faults))
+    given = list(_dotted_layer(fixed_by, fixed or {}, "", faults))
     given += _file_and_flags(config_file, dataset, algorithm, seed, faults)
     given += _dotted_layer("dotted overrides", overrides or {}, "--", faults)
     chosen: Size = size or "cpu"
     merged = _merge([layer.values for layer in given])
     named = _names(merged)
-    defaults = dataset_defaults(*named, chosen)
+    defaults = dataset_defaults(*named, chosen, merged.get("data", {}).get("partition"))
     defaults["data"] |= {"source": named[0], "profile": named[1]}
     values = _merge([defaults, *(layer.values for layer in given)])
     config = _validated(values, given, faults)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fedrela_bench.config import Json
+from fedrela_bench.data.names import NAMING_CLIENTS
 
 Size = Literal["cpu", "paper"]
 SIZES: tuple[Size, ...] = ("cpu", "paper")
@@ -53,18 +54,33 @@ _OWN_IMAGES: dict[Size, Recipe] = {
     "paper": Recipe("resnet18", 20, 200, 5, 32, 0.01, image_size=32),
     "cpu": Recipe("lenet", 10, 30, 2, 32, 0.05, image_size=32),
 }
+_OWN: dict[str, dict[Size, Recipe]] = {
+    # 28 is the side of MedMNIST's own small images.
+    "npz": {size: replace(recipe, image_size=28) for size, recipe in _OWN_IMAGES.items()},
+    "table": {"paper": Recipe("mlp", 20, 200, 5, 32, 0.01), "cpu": Recipe("mlp", 10, 50, 2, 32, 0.05)},
+}
 
 
-def dataset_defaults(source: str, profile: str, algorithm: str, size: Size) -> Json:
+def dataset_defaults(source: str, profile: str, algorithm: str, size: Size, partition: str | None = None) -> Json:
     """The settings of a dataset at one size, as nested configuration values.
 
     `paper` holds the sizes published with FedReLa (its Section 5 and Appendix, the released recipes, and MOON's and
     FedLoGe's settings where it is silent); `cpu` keeps the shape of the experiment (T/R, tau, skew, imbalance) and
-    shrinks network, rounds and local epochs. A balanced profile takes the long-tailed recipe without its imbalance.
+    shrinks network, rounds and local epochs. A balanced or natural profile takes the long-tailed recipe without its
+    imbalance. The natural profile of a source that can name clients also deals by them.
+
+    Args:
+        source: a valid source.
+        profile: of the data.
+        algorithm: the base algorithm.
+        size: which settings.
+        partition: what is known of `data.partition`; None where nothing is.
     """
     recipe = _recipe(source, profile, size)
-    data: Json = {"alpha": recipe.alpha}
-    if profile != "balanced":
+    named = profile == "natural" and source.partition(":")[0] in NAMING_CLIENTS
+    natural = partition == "natural" or (partition is None and named)
+    data: Json = {"partition": "natural"} if natural else {"alpha": recipe.alpha}
+    if profile in (_LT, _STEP):
         data["imbalance_factor"] = recipe.imbalance_factor
     if profile == _STEP:
         data |= {"minority": "even", "minority_fraction": 0.3}
@@ -72,14 +88,15 @@ def dataset_defaults(source: str, profile: str, algorithm: str, size: Size) -> J
         data |= {"augment": "none", "normalize": "none"}
     if recipe.image_size is not None:
         data["image_size"] = recipe.image_size
-    federation = {"clients": recipe.clients, "participation": 1.0, "rounds": recipe.rounds}
+    clients = "auto" if natural else recipe.clients
+    federation = {"clients": clients, "participation": 1.0, "rounds": recipe.rounds}
     return {"data": data, "federation": federation, "training": _training(recipe, profile, algorithm, size)}
 
 
 def _recipe(source: str, profile: str, size: Size) -> Recipe:
     table = _PAPER if size == "paper" else _CPU
     known = table.get((source, profile)) or table.get((source, _LT))
-    return known or _OWN_IMAGES[size]
+    return known or _OWN.get(source.partition(":")[0], _OWN_IMAGES)[size]
 
 
 def _training(recipe: Recipe, profile: str, algorithm: str, size: Size) -> Json:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedrela_bench import models
+from fedrela_bench.algorithms.sse_c import SSECHead
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.models import (
     MODEL_NAMES,
@@ -35,8 +36,9 @@ from fedrela_bench.models.heads import etf_from_basis
 from fedrela_bench.rng import generator
 
 Golden = Callable[[str], Path]
-FEATURES = {"digits": 64, "lenet": 84, "cnn": 192, "fmcnn": 512, "resnet8": 256, "resnet18": 512, "resnet34": 512}
-SIZES = {"digits": (8, 28, 32), "lenet": (16, 28, 32), "cnn": (16, 28, 32), "fmcnn": (16, 28, 64)}
+FEATURES = {"digits": 64, "lenet": 84, "lenet_wide": 128, "cnn": 192, "fmcnn": 512, "mlp": 128}
+FEATURES |= {"resnet8": 256, "resnet18": 512, "resnet34": 512}
+SIZES = {"digits": (8, 28, 32), "lenet": (16, 28, 32), "lenet_wide": (16, 32), "cnn": (16, 28, 32), "fmcnn": (16, 64)}
 
 
 def net_of(name: str, shape: tuple[int, int, int], classes: int = 10, norm: str = "batch", **kind: Any) -> Net:
@@ -138,8 +140,20 @@ def test_published_sizes() -> None:
         return sum(p.numel() for p in net_of(name, shape).parameters())
 
     assert size("fmcnn", (1, 28, 28)) == 582_026
+    assert size("mlp", (1, 1, 30)) == (30 + 1) * 256 + (256 + 1) * 128 + (128 + 1) * 10
     assert size("lenet", (3, 32, 32)) == 62_006
+    assert size("lenet_wide", (3, 32, 32)) == 253_290
     assert size("cnn", (3, 32, 32)) == 797_962
+
+
+def test_a_network_too_narrow_for_a_simplex_is_told_which_are_wide_enough() -> None:
+    for make in (lambda: simplex_etf(84, 100, generator(1, "x")), lambda: SSECHead(84, 100, 0, 0.6, False)):
+        with pytest.raises(ConfigError, match="lenet_wide, cnn, fmcnn, mlp, resnet8, resnet18, resnet34") as caught:
+            make()
+        assert "digits" not in str(caught.value) and "lenet," not in str(caught.value)
+    assert SSECHead(FEATURES["lenet_wide"], 100, 0, 0.6, False).weight.shape == (100, 128)
+    with pytest.raises(ConfigError, match="no model of this package has 600; register a wider one"):
+        simplex_etf(512, 600, generator(1, "x"))
 
 
 def test_pooling_before_the_activation_is_the_usual_network() -> None:

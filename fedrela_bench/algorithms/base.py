@@ -83,6 +83,10 @@ class Algorithm(ABC):
         """Where the parameter or buffer of that name belongs."""
         return "constant" if name.rsplit(".", 1)[-1] == "etf" else "shared"
 
+    def needs_images(self) -> str:
+        """Why these options cannot train on the rows of a table, with a remedy where there is one; empty: they can."""
+        return ""
+
     # state and cost --------------------------------------------------------------------------------------------------
 
     def initial_server_state(self, server: Server) -> State:

@@ -85,9 +85,11 @@ class Climb(Algorithm):
     purpose: ClassVar[str] = "clients whose loss exceeds the mean get more weight through dual variables"
     differences: ClassVar[str] = (
         "The weights are per client, although FedReLa's text says per class. Released code: learner fedpd, and a dual "
-        "signal that sums batch means, 5 to 6 times the mean loss, so that its epsilon 1 is about 0.2 of ours; default "
-        "here: learner fedavg, mean loss in eval mode without augmentation, epsilon 0.1. Rounds are primal rounds. "
-        "The probe needs every client, also when few take part."
+        "signal that sums batch means, 5 to 6 times the mean loss, so that its epsilon 1 is about 0.2 of ours; "
+        "default here: learner fedavg, mean loss in eval mode without augmentation, epsilon 0.1. Rounds are primal "
+        "rounds: in every primal_rounds-th, from the first on, all clients get the model and report, also those that "
+        "do not take part. A report moves lambda after the weights were taken from it, so that it counts from the "
+        "next dual round on."
     )
     OptionsModel: ClassVar[type[Options]] = ClimbOptions
     options: ClimbOptions
@@ -101,7 +103,10 @@ class Climb(Algorithm):
         return trained_floats(size) if self._primal_dual else 0
 
     def communication(self, size: ModelSize) -> tuple[int, int]:
-        """In a dual round: the model both ways, the loss up; `fedpd` clients need their weight."""
+        """In a dual round: the model both ways, the loss up; `fedpd` clients need their weight.
+
+        The other rounds save the one float; clients that only report get the model in a dual round, too.
+        """
         return size.shared + int(self._primal_dual), size.shared + 1
 
     def initial_server_state(self, server: Server) -> State:

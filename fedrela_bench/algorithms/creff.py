@@ -168,6 +168,11 @@ class CReFF(Algorithm):
     options: CReFFOptions
     _feature_dim: int
 
+    def needs_images(self) -> str:
+        """Crop and flip do."""
+        crops = self.options.augment != "none"
+        return "federation.options.augment = crop_flip moves pixels; set it to none" if crops else ""
+
     def make_head(self, feature_dim: int) -> nn.Module:
         """A linear head, whose width the server's features share."""
         self._feature_dim = feature_dim

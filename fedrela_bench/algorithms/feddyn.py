@@ -60,9 +60,10 @@ class FedDyn(Algorithm):
     purpose: ClassVar[str] = "per-client dynamic regulariser whose fixed points are those of the global loss"
     differences: ClassVar[str] = (
         "alpha -> 0 is not FedAvg: local training is, but the server still sends mean w_k + (1/K) sum s_k, after the "
-        "first round twice the mean minus the start. The authors' code scales alpha by mean n / n_k, clips at norm 10 "
-        "and reports several models (options); a norm penalty without square in FedETF's repository is not FedDyn. "
-        "Clients that never took part are not in mean_all."
+        "first round twice the mean minus the start. The authors' code scales alpha by mean n / n_k, clips gradients "
+        "at norm 10 and reports several models (options). clip_norm bounds the gradient of loss and regulariser "
+        "together, before momentum and weight decay; by default nothing is clipped. A norm penalty without square in "
+        "FedETF's repository is not FedDyn. Clients that never took part are not in mean_all."
     )
     OptionsModel: ClassVar[type[Options]] = FedDynOptions
     options: FedDynOptions

@@ -81,8 +81,9 @@ class FedMix(Algorithm):
     """Mixup with shared averages, to first order.
 
     Every client with data shares the means of its groups before the first round, whoever trains in it: G x (input + C)
-    floats once, G depending on the client, so not part of the declared communication of a round. Means are taken over
-    normalised, un-augmented inputs. With `refresh` the G x C floats of the labels are sent again every round.
+    floats once, G depending on the client. Means are taken over normalised, un-augmented inputs. With `refresh` every
+    client sends the G x C floats of its labels again every round, and a participant gets everybody's. Neither is part
+    of the declared communication, which knows the model's size but not how many samples and clients there are.
 
     With FedReLa: the client's own targets are the labels in force; the shared labels stay those of the first exchange
     unless `refresh` is on, whose groups stay the same. No client state. The posterior is the softmax of the

@@ -96,7 +96,10 @@ class FedRoD(Algorithm):
     purpose: ClassVar[str] = "balanced softmax for the shared model, a private head for each client's own distribution"
     differences: ClassVar[str] = (
         "The original offers a hypernetwork that makes the personal heads; here, as in re-implementations, a personal "
-        "head starts as a copy of the generic one. Classes without local samples count once (absent = floor)."
+        "head starts as a copy of the generic one. It has an optimiser of its own there; one serves both here, with "
+        "the same rate, momentum and weight decay, since every parameter meets one loss. The paper reports a generic "
+        "and a personal accuracy; test/* is the generic one, and personal_metric adds the other. Classes without "
+        "local samples count once (absent = floor), or leave the softmax (mask)."
     )
     OptionsModel: ClassVar[type[Options]] = FedRoDOptions
     options: FedRoDOptions

@@ -127,6 +127,10 @@ class FedYoYo(Algorithm):
     OptionsModel: ClassVar[type[Options]] = FedYoYoOptions
     options: FedYoYoOptions
 
+    def needs_images(self) -> str:
+        """The views are operations on pixels."""
+        return "its weak and strong views turn, crop and recolour images; choose another algorithm"
+
     def initial_server_state(self, server: Server) -> State:
         """Zeros: no numbers were exchanged yet."""
         return {"effective": torch.zeros(server.num_classes, dtype=server.params.dtype, device=server.params.device)}

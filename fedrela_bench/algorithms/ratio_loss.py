@@ -138,9 +138,11 @@ class RatioLoss(Algorithm):
         "The server's auxiliary images break the setting in which FedReLa is compared. The authors' code trains "
         "locally on each auxiliary class and uses the weights of the round before; here: one gradient at the current "
         "global model, used in the same round (a step's length cancels in the ratio). The default ratio is that of "
-        "CLIMB's re-implementation, which holds 5 images per class and normalises by the weights; ratio = outliers "
-        "is the authors' (positions whose largest response no other class comes near). Weights reach 1 + 0.1 x 5000, "
-        "so the step length matters: the authors train with lr 0.001; weight_normalised keeps the loss's scale."
+        "CLIMB's re-implementation, which holds 5 images per class and normalises by the weights; ratio = outliers is "
+        "the authors' (positions whose largest response no other class comes near). Both are at most 5000, and 10 "
+        "where nothing tells a class apart. Weights reach 1 + 0.1 x 5000, so the step length matters: the authors "
+        "train with lr 0.001, batch 64, 2 epochs and 20 of 100 clients, and average clients uniformly; "
+        "weight_normalised keeps the loss's scale."
     )
     OptionsModel: ClassVar[type[Options]] = RatioLossOptions
     options: RatioLossOptions

@@ -19,13 +19,23 @@ def register(kind: Kind) -> Kind:
     """Class decorator: make an algorithm available under its `name`.
 
     Raises:
-        ConfigError: the name is taken by another class.
+        ConfigError: it does not say name, citation and purpose, or the name is taken by another class.
     """
+    wrong = [name for name in ("name", "citation", "purpose") if not _is_text(getattr(kind, name, None))]
+    if wrong:
+        raise ConfigError(
+            f"algorithm class {kind.__qualname__} has no {' and no '.join(wrong)}; add class attributes such as "
+            'name: ClassVar[str] = "mine"'
+        )
     taken = ALGORITHMS.get(kind.name)
     if taken is not None and taken.__qualname__ != kind.__qualname__:
         raise ConfigError(f"algorithm name {kind.name!r} is taken by {taken.__qualname__}; choose another name")
     ALGORITHMS[kind.name] = kind
     return kind
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def check_algorithm(name: str, options: Mapping[str, Any]) -> list[str]:

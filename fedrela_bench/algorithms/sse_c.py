@@ -21,7 +21,7 @@ from fedrela_bench.data.sources import default_cache_dir
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.files import write_atomically
 from fedrela_bench.models.base import fill_from
-from fedrela_bench.models.heads import etf_from_basis
+from fedrela_bench.models.heads import etf_from_basis, wider
 from fedrela_bench.rng import generator
 
 Matrix = NDArray[np.float64]
@@ -186,7 +186,7 @@ class SSECHead(nn.Module):
         if num_classes < 2 or feature_dim < num_classes:
             raise ConfigError(
                 f"FedLoGe's fixed classifier starts from a simplex ETF, which needs at least 2 classes and as many "
-                f"features as classes; here are {num_classes} classes and {feature_dim} features: use a wider model"
+                f"features as classes; here are {num_classes} classes and {feature_dim} features; {wider(num_classes)}"
             )
         self.steps = steps
         self.sparsity = sparsity

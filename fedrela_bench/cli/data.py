@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedrela_bench.cli import common
-from fedrela_bench.cli.command import BenchCommand, BenchGroup, OverrideCommand
+from fedrela_bench.cli.command import BenchGroup, OverrideCommand, overrides_of
 from fedrela_bench.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from fedrela_bench.config import TrialConfig
     from fedrela_bench.data.federated import FederatedDataset
 
+MOST_COLUMNS = 40
+
 
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
     data = typer.Typer(cls=BenchGroup, help="Show or fetch a dataset.", rich_markup_mode=None)
     data.command("show", cls=OverrideCommand)(show)
-    data.command("get", cls=BenchCommand)(get)
+    data.command("get", cls=OverrideCommand)(get)
     app.add_typer(data, name="data")
 
 
@@ -67,7 +70,7 @@ def _picture_faults(path: Path) -> list[str]:
 
 
 def describe(dataset: FederatedDataset, config: TrialConfig) -> list[str]:
-    """Counts per class, the groups that are scored, and clients by size."""
+    """Features of a table, counts per class, the groups that are scored, and clients by size."""
     from fedrela_bench.simulation.metrics import shot_groups, step_groups
 
     counts, names = dataset.class_counts, dataset.class_names
@@ -76,36 +79,65 @@ def describe(dataset: FederatedDataset, config: TrialConfig) -> list[str]:
         groups = step_groups(dataset.minority, dataset.num_classes)
     else:
         groups = shot_groups(counts if split == "train_counts" else dataset.client_counts, split)
-    lines = ["", "class counts"]
+    lines = [*_features(dataset), "", "class counts"]
     lines += [f"  {number:>3}  {names[number]:<24.24} {int(counts[number]):>7}" for number in range(len(names))]
     lines += ["", "groups"]
     for group, members in groups.items():
         share = counts[members].sum() / counts.sum() if members else 0.0
-        lines.append(f"  {group:<9} {len(members):>4} classes  {share:>6.1%} of the images")
-    sizes = [len(part) for part in dataset.clients]
+        lines.append(f"  {group:<9} {len(members):>4} classes  {share:>6.1%} of the {_units(dataset)}")
+    return [*lines, *_clients(dataset)]
+
+
+def _units(dataset: FederatedDataset) -> str:
+    return "rows" if dataset.is_table else "images"
+
+
+def _features(dataset: FederatedDataset) -> Iterator[str]:
+    if dataset.features:
+        yield ""
+        yield f"columns ({len(dataset.features)}, {dataset.input_shape[2]} inputs)"
+        yield from (f"  {text}" for text in dataset.features[:MOST_COLUMNS])
+        if len(dataset.features) > MOST_COLUMNS:
+            yield f"  and {len(dataset.features) - MOST_COLUMNS} more"
+
+
+def _clients(dataset: FederatedDataset) -> Iterator[str]:
+    sizes, named = [len(part) for part in dataset.clients], dataset.client_names
     held = (dataset.client_counts > 0).sum(axis=1)
     order = sorted(range(len(sizes)), key=lambda client: (-sizes[client], client))
-    lines += ["", "clients by size (images, classes)"]
-    cells = [f"{client:>4}: {sizes[client]:>6} {int(held[client]):>4}" for client in order]
-    lines += ["  " + "   ".join(cells[start : start + 4]) for start in range(0, len(cells), 4)]
+    yield ""
+    yield f"clients by size ({_units(dataset)}, classes)"
+    if named:
+        yield from (f"{client:>4}: {sizes[client]:>6} {int(held[client]):>4}  {named[client]}" for client in order)
+    else:
+        cells = [f"{client:>4}: {sizes[client]:>6} {int(held[client]):>4}" for client in order]
+        yield from ("  " + "   ".join(cells[start : start + 4]) for start in range(0, len(cells), 4))
     empty = [str(client) for client in range(len(sizes)) if not sizes[client]]
-    return [*lines, f"empty clients: {', '.join(empty) or 'none'}"]
+    yield f"empty clients: {', '.join(empty) or 'none'}"
 
 
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as cifar100.")],
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as cifar100, or table:PATH.")],
     data_dir: common.DataDir = None,
 ) -> int:
-    """Find or download a dataset and fill the cache of decoded images, for machines without network."""
+    """Find or download a dataset and fill the cache of decoded arrays, for machines without network."""
     import numpy as np
 
-    from fedrela_bench.data import parse_dataset_name
+    from fedrela_bench.data.load import reading_of
+    from fedrela_bench.data.request import request_faults
     from fedrela_bench.data.sources import locate, read_source
+    from fedrela_bench.defaults import resolve
 
-    source, _ = parse_dataset_name(name)
-    where = locate(source, data_dir)
-    raw = read_source(source, None, data_dir)
-    common.tell(*(f"note: {note}" for note in raw.notes), to_stderr=True)
+    faults = common.scanned(ctx)
+    resolved = common.attempt(faults, None, lambda: resolve(name, overrides=overrides_of(ctx)))
+    faults += request_faults(resolved.config.data) if resolved is not None else []
+    if faults or resolved is None:
+        raise ConfigError(list(dict.fromkeys(faults)))
+    data = resolved.config.data
+    where = locate(data.source, data_dir, tell=lambda line: common.tell(line, to_stderr=True))
+    raw = read_source(data.source, reading_of(data), data_dir)
+    common.tell(*(f"note: {note}" for note in (*raw.stated, *raw.notes)), to_stderr=True)
     if not isinstance(raw.train_images, np.memmap):  # only what the cache holds is mapped
         raise StoreError(f"{name}: found{'' if where is None else f' in {where}'}, but not kept for machines offline")
     common.tell(f"{name}: ready" if where is None else f"{name}: ready, from {where}")

@@ -56,7 +56,7 @@ def fetch(name: str, data_dir: Path | str | None = None, cache_dir: Path | str |
 
     source, _ = parse_dataset_name(name)
     where = locate(source, _path(data_dir), _path(cache_dir))
-    read_source(source, None, _path(data_dir), _path(cache_dir))
+    read_source(source, data_dir=_path(data_dir), cache_dir=_path(cache_dir))
     return where
 
 

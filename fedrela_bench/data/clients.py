@@ -14,7 +14,13 @@ LISTED = 40
 
 
 def settle_small_clients(
-    parts: Sequence[np.ndarray], minimum: int, rule: str, seed: int, described: str = "the partition"
+    parts: Sequence[np.ndarray],
+    minimum: int,
+    rule: str,
+    seed: int,
+    described: str = "the partition",
+    remedy: str = "Raise data.alpha, lower data.min_client_samples or federation.clients",
+    unit: str = "image",
 ) -> tuple[list[np.ndarray], list[str]]:
     """Apply `min_client_samples` and `on_small_client`.
 
@@ -26,6 +32,8 @@ def settle_small_clients(
             stay disjoint and complete).
         seed: chooses the samples that `pad` moves.
         described: for messages, such as ``"cifar100_lt dealt with alpha=0.3"``.
+        remedy: for messages, what makes small clients larger.
+        unit: for messages, what one sample is called.
 
     Returns:
         The parts and one note for each thing the user must know.
@@ -38,28 +46,25 @@ def settle_small_clients(
     if not small:
         return list(parts), []
     total = sum(len(part) for part in parts)
-    facts = _facts(parts, small, minimum, total, described)
+    facts = _facts(parts, small, minimum, f"{described} has {total:,} {unit}s")
     if rule == "skip":
-        return _skip(parts, small, minimum, facts)
+        return _skip(parts, small, minimum, facts, unit)
     if rule == "pad":
         if len(parts) * minimum > total:
             raise ConfigError(
-                f"{facts}, and {len(parts)} clients x {minimum} is {len(parts) * minimum:,} images. "
+                f"{facts}, and {len(parts)} clients x {minimum} is {len(parts) * minimum:,} {unit}s. "
                 "Lower data.min_client_samples or federation.clients"
             )
-        return _pad(parts, small, minimum, seed)
-    raise DataError(
-        f"{facts}. Raise data.alpha, lower data.min_client_samples or federation.clients, "
-        "or set data.on_small_client to pad or skip"
-    )
+        return _pad(parts, small, minimum, seed, unit)
+    raise DataError(f"{facts}. {remedy}, or set data.on_small_client to pad or skip")
 
 
-def empty_client_note(parts: Sequence[np.ndarray]) -> list[str]:
-    """A note that lists the clients without images; none if there are none."""
+def empty_client_note(parts: Sequence[np.ndarray], unit: str = "image") -> list[str]:
+    """A note that lists the clients without samples; none if there are none."""
     empty = [k for k, part in enumerate(parts) if not len(part)]
     if not empty:
         return []
-    return [f"{len(empty)} of {len(parts)} clients hold no images and never train: {listed(empty)}"]
+    return [f"{len(empty)} of {len(parts)} clients hold no {unit}s and never train: {listed(empty)}"]
 
 
 def listed(ids: Sequence[int]) -> str:
@@ -68,27 +73,29 @@ def listed(ids: Sequence[int]) -> str:
     return f"{shown} and {len(ids) - LISTED} more" if len(ids) > LISTED else shown
 
 
-def _facts(parts: Sequence[np.ndarray], small: list[int], minimum: int, total: int, described: str) -> str:
+def _facts(parts: Sequence[np.ndarray], small: list[int], minimum: int, described: str) -> str:
     fewest = min(len(parts[k]) for k in small)
     return (
-        f"data.min_client_samples = {minimum} with {len(parts)} clients: {described} has {total:,} images and "
+        f"data.min_client_samples = {minimum} with {len(parts)} clients: {described} and "
         f"leaves {len(small)} clients below (the smallest with {fewest}): {listed(small)}"
     )
 
 
 def _skip(
-    parts: Sequence[np.ndarray], small: list[int], minimum: int, facts: str
+    parts: Sequence[np.ndarray], small: list[int], minimum: int, facts: str, unit: str
 ) -> tuple[list[np.ndarray], list[str]]:
     if len(small) == len(parts):
         raise DataError(f"{facts}; skipping them leaves nobody. Lower data.min_client_samples or federation.clients")
     unused = sum(len(parts[k]) for k in small)
     dropped = set(small)
     kept = [part[:0] if k in dropped else part for k, part in enumerate(parts)]
-    note = f"{len(small)} clients below {minimum} images are skipped ({unused} images unused): {listed(small)}"
+    note = f"{len(small)} clients below {minimum} {unit}s are skipped ({unused} {unit}s unused): {listed(small)}"
     return kept, [note]
 
 
-def _pad(parts: Sequence[np.ndarray], small: list[int], minimum: int, seed: int) -> tuple[list[np.ndarray], list[str]]:
+def _pad(
+    parts: Sequence[np.ndarray], small: list[int], minimum: int, seed: int, unit: str
+) -> tuple[list[np.ndarray], list[str]]:
     groups = [list(part) for part in parts]
     largest = [(-len(group), k) for k, group in enumerate(groups) if len(group) > minimum]
     heapq.heapify(largest)
@@ -104,5 +111,5 @@ def _pad(parts: Sequence[np.ndarray], small: list[int], minimum: int, seed: int)
             moved += 1
             if len(groups[donor]) > minimum:
                 heapq.heappush(largest, (-len(groups[donor]), donor))
-    note = f"{len(small)} clients were filled up to {minimum} images ({moved} moved from the largest): {listed(small)}"
+    note = f"{len(small)} clients were filled up to {minimum} {unit}s ({moved} moved from the largest): {listed(small)}"
     return [np.sort(np.array(group, dtype=np.int64)) for group in groups], [note]

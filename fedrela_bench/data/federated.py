@@ -1,4 +1,4 @@
-"""FederatedDataset: images, labels and who holds them."""
+"""FederatedDataset: images or table rows, labels and who holds them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class FederatedDataset:
     name: str
     """Short name such as cifar100_lt; holds no path and is part of no key."""
     train_images: np.ndarray
-    """(N_source, H, W, C) uint8, memory-mapped where a cache exists, C in {1, 3}."""
+    """(N_source, H, W, C) uint8, memory-mapped where a cache exists, C in {1, 3}; of a table (N_source, 1, D, 1)
+    float32, standardised."""
     subset: np.ndarray
     """(n,) int64 rows of `train_images` that the profile keeps, ordered by class, ascending inside a class."""
     labels: np.ndarray
@@ -32,7 +33,7 @@ class FederatedDataset:
     clients: tuple[np.ndarray, ...]
     """Per client its sorted positions; may be empty."""
     test_images: np.ndarray
-    """(M, H, W, C) uint8."""
+    """(M, H, W, C) of the same type."""
     test_labels: np.ndarray
     """(M,) int64."""
     class_names: tuple[str, ...]
@@ -49,6 +50,19 @@ class FederatedDataset:
     """(N_source,) int64 labels of `train_images`; None: only the subset's are known."""
     made_for: str = ""
     """`load.split_key` of the configuration that `load_dataset` was given; empty for datasets made otherwise."""
+    stated: tuple[str, ...] = ()
+    """Those of `notes` that belong to every number: how a test split was made, what was left out or resampled."""
+    client_names: tuple[str, ...] = ()
+    """Of a natural federation, in the order of `clients`."""
+    features: tuple[str, ...] = ()
+    """Of a table, one text per column of its file."""
+    balanced_test: bool = False
+    """Whether `test_rows` and `test_slices` repeat rows until all classes have as many."""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether samples are standardised rows, not images."""
+        return self.train_images.dtype != np.uint8
 
     @property
     def num_classes(self) -> int:
@@ -93,18 +107,34 @@ class FederatedDataset:
             chosen.append(np.sort(order[:per_class]))
         return chosen
 
+    def test_rows(self) -> np.ndarray:
+        """Sorted indices of the test set that is scored; with `balanced_test` rows of smaller classes come often."""
+        return self._resampled(np.arange(len(self.test_labels)))
+
     def test_slices(self) -> tuple[np.ndarray, np.ndarray]:
         """Fixed class-balanced halves of the test set: sorted indices (selection, report).
 
         They do not depend on any seed of a configuration. A class with an odd number of images gives the odd one to the
-        report; the halves are disjoint and cover the test set.
+        report; the halves are disjoint and cover the test set. With `balanced_test` each half is resampled by itself.
         """
         chosen = np.zeros(len(self.test_labels), dtype=bool)
         for c in range(self.num_classes):
             rows = np.flatnonzero(self.test_labels == c)
             order = generator(0, "test-slice", c).permutation(len(rows))
             chosen[rows[order[: len(rows) // 2]]] = True
-        return np.flatnonzero(chosen), np.flatnonzero(~chosen)
+        return self._resampled(np.flatnonzero(chosen)), self._resampled(np.flatnonzero(~chosen))
+
+    def _resampled(self, rows: np.ndarray) -> np.ndarray:
+        """As many rows of every class that is there as the largest has: each row equally often, give or take one."""
+        if not self.balanced_test or not len(rows):
+            return rows
+        labels = self.test_labels[rows]
+        most, chosen = int(np.bincount(labels).max()), []
+        for c in np.unique(labels):
+            mine = rows[labels == c]
+            times, rest = divmod(most, len(mine))
+            chosen += [np.repeat(mine, times), generator(0, "balanced-test", int(c)).permutation(mine)[:rest]]
+        return np.sort(np.concatenate(chosen))
 
 
 def digest_of(
@@ -122,11 +152,11 @@ def digest_of(
     order have the same digest.
 
     Args:
-        train_images: (N_source, H, W, C) uint8.
+        train_images: (N_source, H, W, C) uint8 or float32.
         subset: (n,) kept rows.
         labels: (n,) int.
         clients: sorted positions per client.
-        test_images: (M, H, W, C) uint8.
+        test_images: (M, H, W, C) of the same type.
         test_labels: (M,) int.
         facts: class names, normalisation, augmentation and whatever else decides numbers; JSON.
     """
@@ -135,8 +165,9 @@ def digest_of(
     state.update(json.dumps([shape, facts], sort_keys=True).encode())
     for integers in (labels, *clients, test_labels):
         state.update(np.ascontiguousarray(integers, dtype="<i8").tobytes())
+    kind = np.dtype(train_images.dtype).newbyteorder("<")
     for start in range(0, len(subset), CHUNK):
-        state.update(np.ascontiguousarray(train_images[subset[start : start + CHUNK]]).data)
+        state.update(np.ascontiguousarray(train_images[subset[start : start + CHUNK]], dtype=kind).data)
     for start in range(0, len(test_images), CHUNK):
-        state.update(np.ascontiguousarray(test_images[start : start + CHUNK]).data)
+        state.update(np.ascontiguousarray(test_images[start : start + CHUNK], dtype=kind).data)
     return state.hexdigest()

@@ -29,6 +29,9 @@ AUTO: dict[str, tuple[str, Augment]] = {
     "cifar100": ("cifar100", "crop_flip"),
     "folder": ("own", "none"),
     "parquet": ("own", "none"),
+    "npz": ("own", "none"),
+    # Standardised before they are handed on; see data.standardize.
+    "table": ("none", "none"),
 }
 
 CHUNK = 4096

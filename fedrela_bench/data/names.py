@@ -8,15 +8,17 @@ from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import ConfigError
 
 NAMED_SOURCES = ("digits", "fashion_mnist", "cifar10", "cifar100")
-PATH_KINDS = ("folder", "parquet")
-PROFILES = ("lt", "step", "balanced")
+PATH_KINDS = ("folder", "parquet", "npz", "table")
+NAMING_CLIENTS = ("folder", "parquet", "table")
+"""Kinds of sources that can say which client holds what."""
+PROFILES = ("lt", "step", "balanced", "natural")
 
 
 def parse_dataset_name(name: str) -> tuple[str, str | None]:
     """Split a dataset name into (source, profile); the profile is None where the name has none.
 
-    ``cifar100_lt`` is ("cifar100", "lt"). In ``folder:PATH`` and ``parquet:PATH`` a suffix such as ``_lt`` is a profile
-    only if nothing exists at the path as written.
+    ``cifar100_lt`` is ("cifar100", "lt"). In ``folder:PATH``, ``table:PATH`` and their like a suffix such as ``_lt`` is
+    a profile only if nothing exists at the path as written.
 
     Raises:
         ConfigError: unknown name (with the nearest valid one) or a missing path.
@@ -36,7 +38,7 @@ def check_source(source: str) -> None:
     """Refuse a source that does not exist.
 
     Raises:
-        ConfigError: unknown source, or folder: and parquet: without a path.
+        ConfigError: unknown source, or ``folder:`` and its like without a path.
     """
     kind, colon, path = source.partition(":")
     if colon and kind in PATH_KINDS:
@@ -70,4 +72,4 @@ def _split_profile(name: str) -> tuple[str, str | None]:
 
 def _unknown(name: str, known: list[str]) -> str:
     text = unknown_name("dataset", repr(name), name.lower().replace("-", "_"), known)
-    return text if "valid:" in text else f"{text} (or folder:PATH, parquet:PATH for your own images)"
+    return text if "valid:" in text else f"{text} (or {', '.join(_path_forms())} for your own data)"

@@ -66,6 +66,19 @@ def iid_partition(labels: np.ndarray, clients: int, seed: int) -> list[np.ndarra
     return split_by_owner(owner, clients)
 
 
+def natural_partition(owners: np.ndarray, clients: int) -> list[np.ndarray]:
+    """Everybody holds what the data say.
+
+    Args:
+        owners: (n,) int in 0..clients-1.
+        clients: K.
+
+    Returns:
+        K sorted index arrays, disjoint, together 0..n-1; empty where nothing of a client was kept.
+    """
+    return split_by_owner(np.asarray(owners, dtype=np.int64), clients)
+
+
 def split_by_owner(owner: np.ndarray, clients: int) -> list[np.ndarray]:
     """Turn (n,) client ids into K sorted index arrays."""
     order = np.argsort(owner, kind="stable").astype(np.int64)

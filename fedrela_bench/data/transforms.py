@@ -11,20 +11,26 @@ PADDING = 4
 
 
 class Pipeline:
-    """From stored uint8 images to network input.
+    """From stored uint8 images, or standardised rows, to network input.
 
     Args:
         normalization: mean and standard deviation per channel in units of [0, 1]; None scales to [0, 1] only.
         augment: "none", or "crop_flip": random crop with 4 black pixels around, then horizontal flip.
         dtype: of the output.
+        rows: what is stored are the rows of a table, which are ready and only cast.
     """
 
     def __init__(
-        self, normalization: tuple[tuple[float, ...], tuple[float, ...]] | None, augment: str, dtype: torch.dtype
+        self,
+        normalization: tuple[tuple[float, ...], tuple[float, ...]] | None,
+        augment: str,
+        dtype: torch.dtype,
+        rows: bool = False,
     ) -> None:
         self.normalization = normalization
         self.augment = augment
         self.dtype = dtype
+        self.rows = rows
         self._constants: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = {}
 
     def draws(self, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -42,12 +48,15 @@ class Pipeline:
         """Scale and normalise.
 
         Args:
-            images: (B, H, W, C) uint8, contiguous; not changed.
+            images: (B, H, W, C) uint8 (or float, for rows), contiguous; not changed.
 
         Returns:
             (B, C, H, W) of `dtype` with the strides of channels_last.
         """
         batch, height, width, channels = images.shape
+        if self.rows:
+            # A copy even where the type is right: networks may work in place on their input.
+            return images.to(self.dtype, copy=True).permute(0, 3, 1, 2)
         scaled = images.to(self.dtype)
         if self.normalization is None:
             return scaled.div_(255).permute(0, 3, 1, 2)

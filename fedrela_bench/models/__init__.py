@@ -42,6 +42,7 @@ __all__ = [
     "model_names",
     "register_model",
     "simplex_etf",
+    "wide_models",
 ]
 
 Shape = tuple[int, int, int]
@@ -84,6 +85,11 @@ def model_names() -> tuple[str, ...]:
     return tuple(_BUILDERS)
 
 
+def wide_models(features: int) -> tuple[str, ...]:
+    """The models that come with the package and have at least that many features, whatever the images."""
+    return tuple(name for name in MODEL_NAMES if build_backbone(name, (3, 64, 64)).feature_dim >= features)
+
+
 def build_backbone(name: str, input_shape: Shape, norm: str = "batch") -> Backbone:
     """A backbone on the meta device; `materialize` gives it memory and values.
 
@@ -107,8 +113,10 @@ def default_model(source: str, input_shape: Shape, profile: str) -> str:
     Args:
         source: such as ``cifar100`` or ``folder:PATH``.
         input_shape: (channels, height, width).
-        profile: ``lt``, ``step`` or ``balanced``.
+        profile: ``lt``, ``step``, ``balanced`` or ``natural``.
     """
+    if source.partition(":")[0] == "table":
+        return "mlp"
     side = min(input_shape[1:])
     if side < 16:
         return "digits"

@@ -42,8 +42,18 @@ def _check_sizes(dim: int, num_classes: int) -> None:
     if dim < num_classes:
         raise ConfigError(
             f"a simplex ETF of {num_classes} classes needs as many feature dimensions, the model has {dim}; "
-            f"use a wider model or algorithm fedetf, which projects features to one dimension per class"
+            f"{wider(num_classes)}, or algorithm fedetf, which projects features to one dimension per class"
         )
+
+
+def wider(num_classes: int) -> str:
+    """The remedy where a network has fewer features than there are classes."""
+    from fedrela_bench.models import wide_models
+
+    names = wide_models(num_classes)
+    if not names:
+        return f"no model of this package has {num_classes}; register a wider one"
+    return f"set training.model to one that has them: {', '.join(names)}"
 
 
 class CosineETFHead(nn.Module):

@@ -52,10 +52,14 @@ PLANS = {
     "digits": Plan((Conv(16, 3, 1, False), Conv(32, 3, 1, True)), (64,)),
     # LeNet as in the code of MOON and NIID-Bench.
     "lenet": Plan((Conv(6, 5, 0, True), Conv(16, 5, 0, True)), (120, 84)),
+    # The same with more channels, and with enough features for a simplex of 100 classes.
+    "lenet_wide": Plan((Conv(16, 5, 0, True), Conv(32, 5, 0, True)), (256, 128)),
     # The 64-64 network of CLIMB.
     "cnn": Plan((Conv(64, 5, 0, True), Conv(64, 5, 0, True)), (384, 192), slope=0.01),
     # The network of the first FedAvg paper, without padding.
     "fmcnn": Plan((Conv(32, 5, 0, True), Conv(64, 5, 0, True)), (512,)),
+    # For the rows of tables: no convolutions, 128 features.
+    "mlp": Plan((), (256, 128)),
 }
 
 
@@ -107,7 +111,8 @@ def build_small(name: str, input_shape: tuple[int, int, int], norm: str = "batch
         smallest = next(side for side in range(1, 1024) if plan.out_side(side) >= 1)
         raise ConfigError(
             f"model {name} needs images of at least {smallest}x{smallest} pixels, these have "
-            f"{input_shape[1]}x{input_shape[2]}; use model digits or a larger data.image_size"
+            f"{input_shape[1]}x{input_shape[2]}; use model {'mlp' if min(input_shape[1:]) == 1 else 'digits'} or a "
+            "larger data.image_size"
         )
     with torch.device("meta"):
         return ConvNet(plan, input_shape)

@@ -110,3 +110,48 @@ def write_fashion(
         (folder / f"{stem}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx_bytes(images)))
         (folder / f"{stem}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(classes)))
     return folder
+
+
+def write_npz(path: Path, **arrays: np.ndarray) -> Path:
+    """An archive with MedMNIST's names: 12 training and 6 test images of 3 classes, but for what is given."""
+    made: dict[str, Any] = {
+        "train_images": pixels(12, 8, 1)[..., 0],
+        "train_labels": np.arange(12)[:, None] % 3,
+        "test_images": pixels(6, 8, 1, 1)[..., 0],
+        "test_labels": np.arange(6)[:, None] % 3,
+    }
+    np.savez(path, **{name: values for name, values in {**made, **arrays}.items() if values is not None})
+    return path
+
+
+def write_text(path: Path, columns: dict[str, list[Any]], separator: str = ",") -> Path:
+    """A CSV file; values that hold the separator must be quoted already."""
+    lines = [separator.join(columns), *(separator.join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def visits(count: int = 60, classes: int = 3, clients: int = 4, start: int = 0) -> dict[str, list[Any]]:
+    """A small table with a number, a category, a client and a label that the number tells."""
+    rng = np.random.default_rng(start)
+    labels = np.arange(count) % classes
+    return {
+        "age": [round(float(value), 3) for value in 10 * labels + rng.normal(0, 1, count)],
+        "kind": [("red", "green", "blue")[int(place)] for place in rng.integers(0, 3, count)],
+        "client": [f"ward {int(place)}" for place in rng.integers(0, clients, count)],
+        "label": [("cold", "flu", "none")[int(c) % 3] + ("" if c < 3 else str(c)) for c in labels],
+    }
+
+
+def write_federation(root: Path, held: dict[str, dict[str, int]], test: int = 0) -> Path:
+    """clients/<client>/<class>/ with the given numbers of images, and test/ with so many of each class."""
+    start, classes = 0, sorted({name for classes in held.values() for name in classes})
+    groups = [(root / "clients" / client, counts) for client, counts in held.items()]
+    groups += [(root / "test", dict.fromkeys(classes, test))] if test else []
+    for place, counts in groups:
+        for name, count in counts.items():
+            (place / name).mkdir(parents=True)
+            for i, image in enumerate(pixels(count, 8, 3, start)):
+                (place / name / f"{i:03d}.png").write_bytes(encode(image))
+            start += 1
+    return root

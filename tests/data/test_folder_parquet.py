@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from fedrela_bench.data import load_dataset
-from fedrela_bench.data.sources import read_source
+from fedrela_bench.data.sources import Reading, read_source
 from fedrela_bench.data.sources.decode import Decoder
 from fedrela_bench.errors import DataError
 from tests.data.makers import config, encode, pixels, write_folder, write_parquet
@@ -63,7 +63,7 @@ def test_sizes_must_agree_or_are_made_to(tmp_path: Path) -> None:
     assert "is 8x8" in str(caught.value)
     assert str(Path("test/a/001.png")) + " is 10x10" in str(caught.value)
     assert "data.image_size" in str(caught.value)
-    assert read_source(f"folder:{root}", image_size=6).train_images.shape == (4, 6, 6, 3)
+    assert read_source(f"folder:{root}", Reading(image_size=6)).train_images.shape == (4, 6, 6, 3)
 
 
 def test_corrupt_image_in_folder(tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ from fedrela_bench.errors import ConfigError
         ("folder:some/where", ("folder:some/where", None)),
         ("folder:some/where_lt", ("folder:some/where", "lt")),
         ("parquet:x_step", ("parquet:x", "step")),
+        ("table:x.csv_natural", ("table:x.csv", "natural")),
+        ("npz:x.npz_lt", ("npz:x.npz", "lt")),
+        ("npz:x.npz", ("npz:x.npz", None)),
     ],
 )
 def test_names(name: str, expected: tuple[str, str | None]) -> None:
@@ -47,6 +50,8 @@ def test_suffix_of_an_existing_path_belongs_to_the_path(tmp_path: Path) -> None:
         ("folder:", "names no path"),
         ("folder:_lt", "names no path"),
         ("zzzz:/x", "folder:PATH"),
+        ("csv:x.csv", "table:PATH"),
+        ("table:", "names no path; write table:PATH"),
     ],
 )
 def test_unknown_names(name: str, words: str) -> None:

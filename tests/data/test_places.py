@@ -20,7 +20,7 @@ TEN, HUNDRED = np.repeat(np.arange(10), 2), np.repeat(np.arange(100), 2)
 
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(source: str, cache_dir: Path) -> None:
+    def refuse(*_: object) -> None:
         raise OSError("Network is unreachable")
 
     monkeypatch.setattr(download, "_download", refuse)

@@ -102,3 +102,15 @@ def test_empty_batch() -> None:
     pipeline = Pipeline(PUBLISHED["imagenet"], "crop_flip", torch.float32)
     empty = torch.empty((0, 32, 32, 3), dtype=torch.uint8)
     assert pipeline.train(empty, torch.empty((0, 3), dtype=torch.int64)).shape == (0, 3, 32, 32)
+
+
+def test_rows_of_a_table_pass_unchanged_as_a_copy() -> None:
+    rows = torch.randn(3, 1, 5, 1)
+    for dtype in (torch.float32, torch.float64):
+        inputs = Pipeline(None, "none", dtype, rows=True).train(rows, torch.empty(3, 0))
+        assert inputs.shape == (3, 1, 1, 5)
+        assert inputs.dtype == dtype
+        assert torch.equal(inputs[:, 0, 0], rows[:, 0, :, 0].to(dtype))
+        before = rows.clone()
+        inputs.zero_()
+        assert torch.equal(rows, before)

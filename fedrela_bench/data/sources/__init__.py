@@ -1,21 +1,33 @@
-"""Reading a source: digits, named sets wherever they lie, folders of images, parquet files."""
+"""Reading a source: digits, named sets wherever they lie, folders of images, parquet files, archives, tables."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from fedrela_bench.data.sources.cache import load_or_build
 from fedrela_bench.data.sources.places import Found, default_cache_dir
-from fedrela_bench.data.sources.raw import RawData, checked
+from fedrela_bench.data.sources.raw import RawData, Reading, checked
 from fedrela_bench.errors import DataError
 
-__all__ = ["RawData", "default_cache_dir", "locate", "read_source"]
+__all__ = ["RawData", "Reading", "default_cache_dir", "locate", "read_source"]
+
+PLAIN = Reading()
+Tell = Callable[[str], None]
 
 
-def locate(source: str, data_dir: Path | None = None, cache_dir: Path | None = None) -> Path | None:
+def locate(
+    source: str, data_dir: Path | None = None, cache_dir: Path | None = None, tell: Tell | None = None
+) -> Path | None:
     """The folder of a source's files, after a download if need be; None for digits.
+
+    Args:
+        source: a valid source name.
+        data_dir: first place to look for named sets.
+        cache_dir: by default `default_cache_dir`.
+        tell: takes lines about the progress of a download.
 
     Raises:
         DataError: found nowhere.
@@ -25,36 +37,40 @@ def locate(source: str, data_dir: Path | None = None, cache_dir: Path | None = N
         return None
     if colon:
         return _existing(kind, path)
-    return _find(source, data_dir, cache_dir or default_cache_dir()).folder
+    return _find(source, data_dir, cache_dir or default_cache_dir(), tell).folder
 
 
 def read_source(
-    source: str, image_size: int | None = None, data_dir: Path | None = None, cache_dir: Path | None = None
+    source: str, reading: Reading = PLAIN, data_dir: Path | None = None, cache_dir: Path | None = None
 ) -> RawData:
-    """All images of a source, decoded and memory-mapped from the cache.
+    """All samples of a source, decoded and memory-mapped from the cache.
 
     Args:
         source: a valid source name.
-        image_size: folder and parquet: resize to this side length.
+        reading: what decides how it is read.
         data_dir: first place to look for named sets.
         cache_dir: by default `default_cache_dir`.
 
     Raises:
-        DataError: missing or damaged files.
+        DataError: missing or damaged files, or content that is no labelled data set.
     """
     cache = cache_dir or default_cache_dir()
-    kind, _, path = source.partition(":")
-    if kind == "folder":
-        return _read_folder(path, image_size, cache)
-    if kind == "parquet":
-        return _read_parquet(path, image_size, cache)
+    kind, colon, path = source.partition(":")
+    if colon:
+        readers: dict[str, Callable[[str, Reading, Path], RawData]] = {
+            "folder": _read_folder,
+            "parquet": _read_parquet,
+            "npz": _read_npz,
+            "table": _read_table,
+        }
+        return readers[kind](path, reading, cache)
     return _read_digits(cache) if source == "digits" else _read_named(source, data_dir, cache)
 
 
-def _find(source: str, data_dir: Path | None, cache: Path) -> Found:
+def _find(source: str, data_dir: Path | None, cache: Path, tell: Tell | None = None) -> Found:
     from fedrela_bench.data.sources.download import find_or_download
 
-    return find_or_download(source, data_dir, cache)
+    return find_or_download(source, data_dir, cache, *([tell] if tell else []))
 
 
 def _read_digits(cache: Path) -> RawData:
@@ -75,30 +91,67 @@ def _read_named(source: str, data_dir: Path | None, cache: Path) -> RawData:
     return raw
 
 
-def _read_folder(path: str, image_size: int | None, cache: Path) -> RawData:
-    from fedrela_bench.data.sources.folder import files_of, list_folder, read_folder
+def _read_folder(path: str, reading: Reading, cache: Path) -> RawData:
+    from fedrela_bench.data.sources import folder
 
     root = _existing("folder", path)
-    listing, notes = list_folder(root)
-    files = [(file.relative_to(root).as_posix(), file) for file in files_of(listing)]
+    listing, notes = folder.list_clients(root) if reading.natural else folder.list_folder(root)
+    files = [(file.relative_to(root).as_posix(), file) for file in folder.files_of(listing)]
 
     def build() -> RawData:
-        return checked(read_folder(root, listing, image_size), str(root))
+        read = folder.read_clients if reading.natural else folder.read_folder
+        return checked(read(root, listing, reading), str(root))
 
-    raw = load_or_build(cache, "folder", files, {"image_size": image_size}, build)
+    raw = load_or_build(cache, "folder", files, _image_params(reading), build)
     return replace(raw, notes=(*raw.notes, *notes))
 
 
-def _read_parquet(path: str, image_size: int | None, cache: Path) -> RawData:
+def _read_parquet(path: str, reading: Reading, cache: Path) -> RawData:
     from fedrela_bench.data.sources.parquet import SPLITS, read_parquet, resolve_path
 
-    splits = resolve_path(path)
+    splits = resolve_path(path, reading.natural)
     files = [(file.name, file) for split in SPLITS for file in splits[split]]
 
     def build() -> RawData:
-        return checked(read_parquet(splits, image_size), path)
+        return checked(read_parquet(splits, reading), path)
 
-    return load_or_build(cache, "parquet", files, {"image_size": image_size}, build)
+    return load_or_build(cache, "parquet", files, _image_params(reading), build)
+
+
+def _read_npz(path: str, reading: Reading, cache: Path) -> RawData:
+    from fedrela_bench.data.sources.npz import read_npz
+
+    file = Path(path).expanduser().absolute()
+    if not file.is_file():
+        raise DataError(f"npz:{path} names {file}, which is not a file; correct the path")
+
+    def build() -> RawData:
+        return checked(read_npz(file, reading.image_size), str(file))
+
+    return load_or_build(cache, "npz", [(file.name, file)], {"image_size": reading.image_size}, build)
+
+
+def _read_table(path: str, reading: Reading, cache: Path) -> RawData:
+    from fedrela_bench.data.sources.table import find_table, read_table
+
+    found = find_table(path)
+    files = [(file.name, file) for file in found.paths]
+
+    def build() -> RawData:
+        return checked(read_table(found, reading), str(found.path))
+
+    params = {**asdict(reading), "test_files": len(found.test), "left_out": found.left_out}
+    return load_or_build(cache, "table", files, params, build)
+
+
+def _image_params(reading: Reading) -> dict[str, object]:
+    """What decides the arrays of images besides their files."""
+    params: dict[str, object] = {"image_size": reading.image_size}
+    if reading.label_column is not None:
+        params["label_column"] = reading.label_column
+    if reading.natural:
+        params |= {"clients": reading.client_column or "", "test": [reading.test_fraction, reading.test_seed]}
+    return params
 
 
 def _existing(kind: str, path: str) -> Path:

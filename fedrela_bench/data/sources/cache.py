@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from fedrela_bench.data.sources.raw import ARRAYS, RawData
+from fedrela_bench.data.sources.raw import ARRAYS, Column, RawData
 from fedrela_bench.errors import DataError
 
 FORMAT = 1
 META = "meta.json"
+OPTIONAL = ("train_clients",)
 LOCK_SECONDS = 900.0
 
 
@@ -46,6 +48,10 @@ def load_or_build(
         DataError: a source file is unreadable, or whatever `build` raises.
     """
     entry = cache_dir / "arrays" / f"{label}-{_key(files, params)}"
+    return replace(_load_or_build(entry, build), key=entry.name)
+
+
+def _load_or_build(entry: Path, build: Callable[[], RawData]) -> RawData:
     stored = read_entry(entry)
     if stored is not None:
         return stored
@@ -63,17 +69,22 @@ def read_entry(entry: Path) -> RawData | None:
         meta = json.loads((entry / META).read_text(encoding="utf-8"))
         if meta["format"] != FORMAT or meta["seal"] != _seal(meta):
             return None
-        for name in ARRAYS:
+        names = (*ARRAYS, *(name for name in OPTIONAL if name in meta["arrays"]))
+        for name in names:
             with (entry / f"{name}.npy").open("rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != meta["arrays"][name]:
                     return None
-        train_images, train_labels, test_images, test_labels = (
-            np.load(entry / f"{name}.npy", mmap_mode="r" if "images" in name else None) for name in ARRAYS
-        )
-        names, notes = tuple(meta["class_names"]), tuple(meta["notes"])
-        return RawData(train_images, train_labels, test_images, test_labels, names, notes)
+        arrays = {name: np.load(entry / f"{name}.npy", mmap_mode="r" if "images" in name else None) for name in names}
+        return RawData(**arrays, **_texts(meta))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _texts(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `RawData` that are no arrays; entries from before tables existed lack some."""
+    columns = [Column(name, None if found is None else tuple(found)) for name, found in meta.get("columns", ())]
+    texts = {name: tuple(meta.get(name, ())) for name in ("class_names", "notes", "stated", "client_names")}
+    return {**texts, "columns": tuple(columns)}
 
 
 class _NoLockError(Exception):
@@ -115,7 +126,7 @@ def _build_and_store(entry: Path, build: Callable[[], RawData]) -> RawData:
 def _write(staging: Path, raw: RawData) -> None:
     staging.mkdir(parents=True)
     digests = {}
-    for name in ARRAYS:
+    for name in (*ARRAYS, *(name for name in OPTIONAL if getattr(raw, name) is not None)):
         path = staging / f"{name}.npy"
         with path.open("wb") as file:
             np.save(file, np.ascontiguousarray(getattr(raw, name)))
@@ -123,7 +134,15 @@ def _write(staging: Path, raw: RawData) -> None:
             os.fsync(file.fileno())
         with path.open("rb") as file:
             digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    meta = {"format": FORMAT, "arrays": digests, "class_names": raw.class_names, "notes": raw.notes}
+    meta = {
+        "format": FORMAT,
+        "arrays": digests,
+        "class_names": raw.class_names,
+        "notes": raw.notes,
+        "stated": raw.stated,
+        "client_names": raw.client_names,
+        "columns": [(column.name, column.categories) for column in raw.columns],
+    }
     with (staging / META).open("w", encoding="utf-8") as text:
         json.dump({**meta, "seal": _seal(meta)}, text)
         text.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fedrela_bench.config import unknown_name
+from fedrela_bench.data.sources.columns import ColumnReader
 from fedrela_bench.data.sources.decode import Decoder, Item, squeeze_grey
-from fedrela_bench.data.sources.raw import RawData
+from fedrela_bench.data.sources.raw import RawData, Reading
+from fedrela_bench.data.sources.sheet import CLIENT, fail, open_rows
+from fedrela_bench.data.sources.split import draw_test
 from fedrela_bench.errors import DataError
 
 SPLITS = ("train", "test")
 PREFERRED_LABELS = ("label", "fine_label")
 PREFERRED_IMAGES = ("image", "img")
 BATCH = 1024
+PLAIN = Reading()
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,12 @@ def find_splits(folder: Path) -> dict[str, list[Path]]:
     return {split: files for split, files in found.items() if files}
 
 
-def resolve_path(text: str) -> dict[str, list[Path]]:
+def resolve_path(text: str, natural: bool = False) -> dict[str, list[Path]]:
     """The files of ``parquet:PATH``: a folder (or its ``data`` folder), a glob pattern, or files separated by commas.
+
+    Args:
+        text: PATH.
+        natural: whether the test split may be missing, as natural federations often have none.
 
     Raises:
         DataError: nothing there, or no file of one split.
@@ -54,17 +63,18 @@ def resolve_path(text: str) -> dict[str, list[Path]]:
                 f"parquet: nothing at {', '.join(absent)}; give a folder with train*.parquet, test*.parquet"
             )
         splits = {split: [file for file in files if file.name.startswith(split)] for split in SPLITS}
-    missing = [f"{split}*.parquet" for split in SPLITS if not splits.get(split)]
+    needed = SPLITS[:1] if natural else SPLITS
+    missing = [f"{split}*.parquet" for split in needed if not splits.get(split)]
     if missing:
         raise DataError(f"parquet: no {' and no '.join(missing)} in {path.absolute()}; both splits are needed")
-    return splits
+    return {split: splits.get(split, []) for split in SPLITS}
 
 
-def find_columns(file: Path) -> Columns:
+def find_columns(file: Path, reading: Reading = PLAIN) -> Columns:
     """Find the image and the label column of a file.
 
     Images are a struct with a binary field `bytes`, or a binary column. Labels are an integer column; of several,
-    those that the metadata call class labels, then `label`, then `fine_label`.
+    the one that `reading` names, those that the metadata call class labels, then `label`, then `fine_label`.
 
     Raises:
         DataError: none, or several of equal right; the candidates are named.
@@ -72,10 +82,15 @@ def find_columns(file: Path) -> Columns:
     schema = _open(file).schema_arrow
     features = _features(schema)
     images = [entry.name for entry in schema if _is_image(entry.type)]
-    integers = [entry.name for entry in schema if pa.types.is_integer(entry.type)]
+    owner = (reading.client_column or CLIENT) if reading.natural else None
+    integers = [entry.name for entry in schema if pa.types.is_integer(entry.type) and entry.name != owner]
     classes = [name for name in integers if features.get(name, {}).get("_type") == "ClassLabel"]
     image = _choose(images, PREFERRED_IMAGES, file, "image (bytes) column")
-    label = _choose(classes or integers, PREFERRED_LABELS, file, "integer label column")
+    if reading.label_column is not None and reading.label_column not in integers:
+        raise DataError(
+            unknown_name(f"integer column in {file}", "for data.label_column", reading.label_column, integers)
+        )
+    label = reading.label_column or _choose(classes or integers, PREFERRED_LABELS, file, "integer label column")
     names = features.get(label, {}).get("names")
     return Columns(image, label, tuple(str(name) for name in names) if isinstance(names, list) else None)
 
@@ -88,22 +103,43 @@ def count_classes(splits: Mapping[str, Sequence[Path]]) -> int:
     return max(int(_labels(splits[split], columns.label).max(initial=-1)) for split in SPLITS) + 1
 
 
-def read_parquet(splits: Mapping[str, Sequence[Path]], image_size: int | None) -> RawData:
-    """Decode both splits.
+def read_parquet(splits: Mapping[str, Sequence[Path]], reading: Reading = PLAIN) -> RawData:
+    """Decode both splits; where clients are asked for, a missing test split is drawn.
 
     Raises:
         DataError: damaged files, missing columns, labels or images, images of different sizes.
     """
-    columns = find_columns(splits["train"][0])
+    columns = find_columns(splits["train"][0], reading)
+    clients = _clients(splits["train"], columns, reading) if reading.natural else None
     labels = {split: _labels(splits[split], columns.label) for split in SPLITS}
     if columns.class_names is None:
         _refuse_gaps(labels, columns.label, splits["train"][0])
-    decoder = Decoder(image_size)
+    decoder = Decoder(reading.image_size)
     images = {split: decoder.decode(_items(splits[split], columns.image), len(labels[split])) for split in SPLITS}
     train, test = (squeeze_grey(images[split], decoder.colour) for split in SPLITS)
     classes = max(int(values.max(initial=-1)) for values in labels.values()) + 1
     names = columns.class_names or tuple(str(c) for c in range(classes))
-    return RawData(train, labels["train"], test, labels["test"], names)
+    raw = RawData(train, labels["train"], test, labels["test"], names)
+    if clients is None:
+        return raw
+    raw = replace(raw, train_clients=clients[0], client_names=clients[1])
+    return raw if splits["test"] else draw_test(raw, reading)
+
+
+def _clients(files: Sequence[Path], columns: Columns, reading: Reading) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(N,) places of each training row's client in the sorted names, and these."""
+    name = reading.client_column or CLIENT
+    there = list(_open(files[0]).schema_arrow.names)
+    if name not in there or name in (columns.image, columns.label):
+        others = ", ".join(other for other in there if other not in (columns.image, columns.label)) or "none"
+        raise DataError(
+            f"{files[0]} has no column of clients called {name}; name one of its other columns ({others}) in "
+            "data.client_column, or set data.partition to dirichlet"
+        )
+    read = ColumnReader(open_rows(files, [name]))
+    found = read.categories(name, "client")
+    fail(files[0] if len(files) == 1 else files[0].parent, read.faults)
+    return found
 
 
 def _refuse_gaps(labels: Mapping[str, np.ndarray], column: str, file: Path) -> None:
@@ -172,7 +208,7 @@ def _labels(files: Sequence[Path], column: str) -> np.ndarray:
             row = int(np.flatnonzero(values.is_null().to_numpy())[0])
             raise DataError(f"{file} row {row} has no {column}; remove the row or give it a label")
         parts.append(values.to_numpy().astype(np.int64))
-    return np.concatenate(parts)
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 def _items(files: Sequence[Path], column: str) -> Iterator[Item]:

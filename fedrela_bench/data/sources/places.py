@@ -183,5 +183,5 @@ def _canonical(source: str, splits: dict[str, list[Path]]) -> RawData:
     from fedrela_bench.data.sources.parquet import read_parquet
 
     names = {"cifar10": CIFAR10_CLASSES, "fashion_mnist": FASHION_CLASSES}
-    raw = read_parquet(splits, None)
+    raw = read_parquet(splits)
     return replace(raw, class_names=names.get(source, raw.class_names))

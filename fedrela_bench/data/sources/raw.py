@@ -1,8 +1,9 @@
-"""What every reader returns, and the checks that apply to all of them."""
+"""What every reader is asked and returns, and the checks that apply to all of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -10,8 +11,40 @@ from fedrela_bench.errors import DataError
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What decides how a source is read, besides its files; fields are those of `config.DataConfig`."""
+
+    image_size: int | None = None
+    natural: bool = False
+    """Whether the clients that the source names are wanted: data.partition = natural."""
+    label_column: str | None = None
+    client_column: str | None = None
+    drop_columns: tuple[str, ...] = ()
+    categorical_columns: tuple[str, ...] = ()
+    impute: Literal["none", "mean"] = "none"
+    test_fraction: float = 0.2
+    test_seed: int = 0
+
+
+@dataclass(frozen=True)
+class Column:
+    """A feature of a table as its file has it: numbers, or one of some categories."""
+
+    name: str
+    categories: tuple[str, ...] | None = None
+    """None: numbers. A category is stored as its place in this list, -1 for a missing one."""
+
+    def text(self) -> str:
+        """For people."""
+        return f"{self.name} ({'number' if self.categories is None else f'{len(self.categories)} categories'})"
+
+
+@dataclass(frozen=True)
 class RawData:
-    """A whole source as arrays: (N, H, W, C) uint8 images and (N,) int64 labels of both splits."""
+    """A whole source as arrays: (N, H, W, C) uint8 images and (N,) int64 labels of both splits.
+
+    A table's rows are (N, 1, F, 1) float64, one value per column of `columns`, before anything is standardised.
+    """
 
     train_images: np.ndarray
     train_labels: np.ndarray
@@ -19,6 +52,20 @@ class RawData:
     test_labels: np.ndarray
     class_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    stated: tuple[str, ...] = ()
+    """What a reader of any number must know about the data; reports repeat it."""
+    train_clients: np.ndarray | None = None
+    """(N,) int64 places in `client_names`, where the source names clients and they were asked for."""
+    client_names: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    """Of a table; empty for images."""
+    key: str = ""
+    """Names files and reading: equal keys, equal arrays."""
+
+    @property
+    def unit(self) -> str:
+        """What one sample is called."""
+        return "row" if self.columns else "image"
 
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
@@ -43,20 +90,26 @@ def checked(raw: RawData, where: str) -> RawData:
             absent = np.flatnonzero(np.bincount(labels, minlength=len(raw.class_names)) == 0)
             if len(absent):
                 shown = ", ".join(f"{c} ({raw.class_names[c]})" for c in absent[:10])
-                faults.append(f"no {split} image of class {shown}; classes are numbered 0 to C-1 without gaps")
+                faults.append(f"no {split} {raw.unit} of class {shown}; {_remedy(raw)}")
     if faults:
         raise DataError(f"{where}: {'; '.join(faults)}")
     return raw
 
 
+def _remedy(raw: RawData) -> str:
+    if raw.columns:
+        return "every class needs rows in both splits"
+    return "classes are numbered 0 to C-1 without gaps"
+
+
 def _split_faults(images: np.ndarray, labels: np.ndarray, split: str, raw: RawData) -> list[str]:
     faults = []
-    if images.dtype != np.uint8 or images.ndim != 4:
+    if images.ndim != 4 or images.dtype != (np.float64 if raw.columns else np.uint8):
         faults.append(f"{split} images are {images.dtype} {images.shape}, expected uint8 (N, H, W, C)")
     if len(images) != len(labels):
-        faults.append(f"{len(images)} {split} images but {len(labels)} labels")
+        faults.append(f"{len(images)} {split} {raw.unit}s but {len(labels)} labels")
     if not len(labels):
-        faults.append(f"there are no {split} images")
+        faults.append(f"there are no {split} {raw.unit}s")
     elif labels.min() < 0 or labels.max() >= len(raw.class_names):
         row = int(np.flatnonzero((labels < 0) | (labels >= len(raw.class_names)))[0])
         faults.append(f"{split} row {row} has label {labels[row]}; labels run from 0 to {len(raw.class_names) - 1}")

@@ -1,0 +1,190 @@
+"""What is wrong with a table is named by file, row and column, all of it at once, with a remedy."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fedrela_bench.config import DataConfig, TrialConfig
+from fedrela_bench.data import load_dataset
+from fedrela_bench.data.request import request_faults
+from fedrela_bench.data.sources import RawData, Reading, limits, read_source
+from fedrela_bench.errors import ConfigError, DataError
+from tests.data.makers import config, visits, write_text
+
+GOOD = "".join(f"{i},{'ab'[i % 2]},{i % 3}\n" for i in range(12))
+
+
+def read(path: Path, **reading: Any) -> RawData:
+    return read_source(f"table:{path}", Reading(**reading))
+
+
+def trial(path: Path, **data: Any) -> TrialConfig:
+    return config(f"table:{path}", **{"profile": "balanced", **data})
+
+
+def table(tmp_path: Path, text: str | bytes, name: str = "t.csv") -> Path:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def refusal(path: Path, **reading: Any) -> str:
+    with pytest.raises(DataError) as caught:
+        read(path, **reading)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["is empty or begins with an empty row"]),
+        ("\n\nx,label\n", ["begins with an empty row"]),
+        ("x,label\n", ["has no rows"]),
+        ("x,x,,label\n1,2,3,4\n", ["2 faults", "2 columns are called 'x'", "column 3 has no name", "index=False"]),
+        ("1,2,2\n3,4,5\n", ["first row holds numbers only"]),
+        ("x,k,label\n1,2\n3,a,1\n4,5,6,7\n", ["row 2 has 2 values, the header 3", "row 4 has 4 values"]),
+        ("é,label\n".encode("latin-1") + b"1,a\n", ["is not a UTF-8 table", "save it as UTF-8"]),
+        (b"x,label\n1,\xff\n", ["UTF", "save it as UTF-8"]),
+        ("x,label\n1,a\n".encode("utf-16"), ["UTF-16"]),
+        (bytes(range(256)), ["save it as UTF-8"]),
+        ("x,y\n1,2\n", ["no column is called label, target or class", "x, y", "data.label_column"]),
+        ("x,label,class\n1,2,3\n", ["columns label and class could be the label"]),
+        ("label\na\nb\n", ["no column is left as a feature"]),
+        ("x,k,label\n" + GOOD + "abc,a,1\n", ["row 14, column x holds 'abc' among numbers", "categorical_columns"]),
+        ("x,k,label\n" + GOOD + "inf,a,1\n-Infinity,b,1\n", ["row 14, column x is infinite", "(2 such rows)"]),
+        ("x,k,label\n" + GOOD + "1e999,a,1\n", ["row 14, column x is infinite"]),
+        ("x,k,label\n\n" + GOOD + "1,a,\n", ["row 15, column label has no label"]),
+        ("x,k,label\n" + GOOD + "1,a,0.5\n", ["row 14, column label is 0.5", "not a measurement"]),
+        ("x,label\n1,a\n2,a\n3,a\n", ["column label is a in every row", "single class"]),
+        ("x,label\n1,a\n2,a\n3,a\n4,b\n", ["of class b there are fewer than 2 rows", "a test split"]),
+        ("x,label\n" + "".join(f"1,u{i}\n" for i in range(20)), ["20 classes in 20 rows", "data.label_column"]),
+        ("x,k,label\n" + "".join(f"1,u{i},{i % 2}\n" for i in range(1001)), ["column k holds 1,001 different texts"]),
+        ("x,k,label\n" + "".join(f"1,,{i % 2}\n" for i in range(4)), ["column k is empty", "data.drop_columns"]),
+        ("x,label,split\n1,a,train\n2,b,fold3\n", ["row 3, column split is 'fold3'", "train, test or val"]),
+        ("x,label,split\n1,a,train\n2,b,train\n", ["column split marks no test rows"]),
+        ("x,label,split\n1,a,train\n2,b,train\n3,a,test\n", ["no test row of class 1 (b)", "in both splits"]),
+        ("x,label,split\n1,a,train\n2,a,train\n3,b,test\n4,a,test\n", ["no training row of class 1 (b)"]),
+    ],
+)
+def test_wrong_tables(tmp_path: Path, text: str | bytes, words: list[str]) -> None:
+    message = refusal(table(tmp_path, text))
+    assert all(word in message for word in words), message
+
+
+def test_all_faults_of_the_values_come_together(tmp_path: Path) -> None:
+    text = "x,k,label\n" + GOOD + "inf,a,1\n5,,2\n7,a,\n"
+    message = refusal(table(tmp_path, text))
+    assert message.startswith(f"{tmp_path / 't.csv'}: 3 faults:")
+    assert "row 14, column x is infinite" in message
+    assert "column k lacks 1 values (first: row 15)" in message
+    assert "row 16, column label has no label" in message
+
+
+def test_all_faults_of_the_settings_come_together(tmp_path: Path) -> None:
+    path = table(tmp_path, "x,k,label\n" + GOOD)
+    message = refusal(path, label_column="lable", drop_columns=("kk",), categorical_columns=("z",), natural=True)
+    assert "4 faults" in message
+    assert "data.label_column = 'lable'; did you mean label?" in message
+    assert "data.drop_columns = 'kk'; did you mean k?" in message
+    assert "data.partition = natural needs a column of clients" in message
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"t": [datetime.datetime(2020, 1, 1)] * 4, "z": pa.nulls(4)}, ["column t is of type timestamp", "z is empty"]),
+        ({"v": [[1.0], [1.0, 2.0]] * 2}, ["row 1, column v has a list of another length"]),
+        ({"v": [[1.0], [None], [2.0], [3.0]]}, ["row 1, column v has a list with a number that is missing"]),
+        ({"x": [1.0, float("inf"), 2.0, 3.0]}, ["row 1, column x is infinite"]),
+        ({"x": [1.0, float("nan"), 2.0, None]}, ["column x lacks 2 values (first: row 1)"]),
+    ],
+)
+def test_wrong_parquet_columns(tmp_path: Path, columns: dict[str, Any], words: list[str]) -> None:
+    pq.write_table(pa.table({**columns, "label": [0, 1, 0, 1]}), tmp_path / "t.parquet")
+    message = refusal(tmp_path / "t.parquet")
+    assert all(word in message for word in words), message
+
+
+def test_damaged_and_strange_files(tmp_path: Path) -> None:
+    pq.write_table(pa.table(visits()), tmp_path / "t.parquet")
+    content = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(content[:-20])
+    assert "not a readable Parquet file" in refusal(tmp_path / "t.parquet")
+    assert "is not one of .csv, .tsv, .txt, .parquet" in refusal(table(tmp_path, "{}", "t.json"))
+    with pytest.raises(DataError, match="nothing at"):
+        read(tmp_path / "absent.csv")
+
+
+def test_wrong_folders(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no table"):
+        read(tmp_path)
+    write_text(tmp_path / "a.csv", visits())
+    assert read(tmp_path).class_names == ("cold", "flu", "none")
+    write_text(tmp_path / "b.csv", visits())
+    with pytest.raises(DataError, match=r"holds a\.csv, b\.csv; name one file"):
+        read(tmp_path)
+
+
+def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
+    write_text(tmp_path / "train.csv", {**visits(), "extra": ["1"] * 60})
+    write_text(tmp_path / "test.csv", {**visits(), "other": ["1"] * 60})
+    message = refusal(tmp_path)
+    assert "test.csv has no column extra, which train.csv has" in message
+    assert "only test.csv has column other" in message
+    pq.write_table(pa.table({**visits(), "extra": ["1"] * 60}), tmp_path / "test.parquet")
+    (tmp_path / "test.csv").unlink()
+    assert "text and Parquet files are mixed" in refusal(tmp_path)
+
+
+def test_a_fault_in_one_of_several_files_names_it(tmp_path: Path) -> None:
+    write_text(tmp_path / "train.csv", visits())
+    columns = visits(12)
+    columns["age"][4] = "old"
+    write_text(tmp_path / "test.csv", columns)
+    assert "test.csv row 6, column age holds 'old' among numbers" in refusal(tmp_path)
+
+
+def test_huge_files_are_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "memory_bytes", lambda: 1000)
+    assert "GiB of memory" in refusal(write_text(tmp_path / "t.csv", visits()))
+    pq.write_table(pa.table(visits()), tmp_path / "t.parquet")
+    assert "GiB of memory" in refusal(tmp_path / "t.parquet")
+
+
+def test_columns_too_wide_for_floats(tmp_path: Path) -> None:
+    columns = {**visits(), "x": [1e300 * (-1) ** i for i in range(60)], "y": [float(i) for i in range(60)]}
+    with pytest.raises(DataError, match="column x is spread too widely"):
+        load_dataset(trial(write_text(tmp_path / "t.csv", columns)))
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"augment": "crop_flip"}, "rows of a table cannot be moved"),
+        ({"normalize": "imagenet"}, "tables are standardised by their training rows"),
+        ({"image_size": 16}, "data.image_size = 16 is for folder: and parquet: and npz: sources"),
+        ({"profile": "natural", "n_max": 5}, "data.profile = natural keeps everything"),
+        ({"partition": "natural", "on_small_client": "pad"}, "set it to skip"),
+    ],
+)
+def test_settings_that_tables_do_not_have(data: dict[str, Any], words: str) -> None:
+    faults = request_faults(DataConfig(source="table:x.csv", **data))
+    assert len(faults) == 1
+    assert words in faults[0]
+
+
+def test_settings_that_only_tables_have() -> None:
+    data = {"label_column": "y", "drop_columns": "a,b", "impute": "mean", "categorical_columns": ["c"]}
+    faults = request_faults(DataConfig(source="digits", partition="natural", **data))
+    assert len(faults) == 5
+    assert "data.drop_columns = a, b is for table: sources; unset it" in faults
+    assert "digits names no clients" in faults[-1]
+    with pytest.raises(ConfigError, match="5 faults"):
+        load_dataset(config("digits", partition="natural", clients=3, **data))
