@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedrela_bench.config import RelabelConfig
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.reporting.evenness import one_per_seed, trunks_of
 from fedrela_bench.reporting.select import RoundRule, run_value, selection_metric, values_by_seed
 from fedrela_bench.reporting.source import TAGS, StudyRuns
 from fedrela_bench.reporting.spec import ReportSpec, RowSpec
@@ -56,14 +59,9 @@ class Arm:
         return values_by_seed(runs, self.runs, metric, rule)
 
     def baseline_values(self, runs: StudyRuns, metric: str, rule: RoundRule) -> dict[int, float]:
-        """Seed to the number of the trunk that the seed's run forked from."""
-        trunks = runs.frame[runs.frame["kind"] == "trunk"]
-        found: dict[int, float] = {}
-        for seed, trunk_key in zip(self.runs["seed"], self.runs["trunk_key"], strict=True):
-            trunk = trunks[(trunks["key"] == trunk_key) & (trunks["seed"] == seed)]
-            if len(trunk):
-                found[int(seed)] = run_value(runs, str(trunk["run_id"].iloc[0]), metric, rule)
-        return found
+        """Seed to the number of the trunk that the seed's run forked from, where the two may be compared."""
+        trunks = {seed: trunk for seed, (trunk, _) in trunks_of(runs, self.runs).items() if trunk is not None}
+        return {seed: run_value(runs, trunk, metric, rule) for seed, trunk in trunks.items()}
 
 
 def usable(frame: pd.DataFrame, seeds: Iterable[int] | None) -> pd.DataFrame:
@@ -77,13 +75,18 @@ def filtered(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
 
     Relabelling options that a relabelled run does not record are at their defaults.
     """
+    fits = np.ones(len(frame), dtype=bool)
+    trunks = frame["kind"].tolist()
     for name, wanted in where.items():
         column = name if name in TAGS else f"param:{name}"
-        values = frame[column] if column in frame else pd.Series(None, index=frame.index, dtype=object)
+        values = frame[column].tolist() if column in frame else [None] * len(frame)
         if name in _OPTIONS:
-            values = values.astype(object).where(values.notna() | (frame["kind"] == "trunk"), _OPTIONS[name])
-        frame = frame[pd.Series([_equal(value, wanted) for value in values], index=frame.index, dtype=bool)]
-    return frame
+            values = [
+                _OPTIONS[name] if kind != "trunk" and pd.isna(value) else value
+                for kind, value in zip(trunks, values, strict=True)
+            ]
+        fits &= np.fromiter((_equal(value, wanted) for value in values), dtype=bool, count=len(values))
+    return frame[fits]
 
 
 def build_arms(runs: StudyRuns, spec: ReportSpec) -> list[Arm]:
@@ -123,8 +126,19 @@ def automatic_label(frame: pd.DataFrame, group: pd.DataFrame) -> str:
         parts += [f"τ={tau}" if tau else "no relabelling"]
         parts += [f"T={first['fork_round']} of {_param(first, 'federation.rounds')}"]
         parts += [f"period {period}"] if period else []
-    parts += [f"{name}={_param(first, name)}" for name in _varied(frame, str(first["kind"]), str(first["algorithm"]))]
-    return ", ".join(parts)
+    names = _varied(frame, str(first["kind"]), str(first["algorithm"]))
+    return ", ".join([*parts, *(f"{_short(name, names)}={_figures(_param(first, name))}" for name in names)])
+
+
+def _short(name: str, others: Iterable[str]) -> str:
+    """The last part of a dotted name, where no other name ends so."""
+    last = name.rpartition(".")[2]
+    return last if [other.rpartition(".")[2] for other in others].count(last) == 1 else name
+
+
+def _figures(value: Any) -> str:
+    """A number drawn from a range, in few enough digits to read."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def pareto(points: Mapping[str, tuple[float, ...]]) -> list[str]:
@@ -152,20 +166,22 @@ def objective_means(
 
 
 def configurations(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Configuration key to its runs, one per seed."""
-    return {
-        str(key): group.sort_values(["seed", "key"]).drop_duplicates("seed")
-        for key, group in frame.groupby("config_key", sort=False)
-    }
+    """Configuration key to its runs, one per seed.
+
+    Raises:
+        ConfigError: a seed has two different computations of one configuration.
+    """
+    return {str(key): one_per_seed(group) for key, group in frame.groupby("config_key", sort=False)}
 
 
 def _add(arms: list[Arm], runs: StudyRuns, part: pd.DataFrame, row: RowSpec, spec: ReportSpec) -> None:
     mark = f" ({row.mark})" if row.mark else ""
     groups = configurations(filtered(part, row.runs))
-    if not groups and not row.optional:
+    chosen = _choose(runs, groups, row, spec.round_rule)
+    if not chosen and not row.optional:
         whose = {"algorithm": part["algorithm"].iloc[0]} if spec.per_algorithm and len(part) else {}
         arms.append(Arm(row.name or _filters_text({**whose, **row.runs}), part.iloc[:0], row.reference))
-    for group in _choose(runs, groups, row, spec.round_rule):
+    for group in chosen:
         key = group["config_key"].iloc[0]
         shown = [place for place, arm in enumerate(arms) if key in set(arm.runs["config_key"])]
         if not (row.optional and shown):
@@ -176,7 +192,7 @@ def _add(arms: list[Arm], runs: StudyRuns, part: pd.DataFrame, row: RowSpec, spe
 
 def _choose(runs: StudyRuns, groups: dict[str, pd.DataFrame], row: RowSpec, rule: RoundRule) -> list[pd.DataFrame]:
     if row.choose == "each":
-        return list(groups.values())
+        return sorted(groups.values(), key=_relabelling)
     if row.choose == "only":
         if len(groups) > 1:
             shown = _filters_text(row.runs)
@@ -194,13 +210,24 @@ def _choose(runs: StudyRuns, groups: dict[str, pd.DataFrame], row: RowSpec, rule
     return [full[max(measured, key=lambda key: measured[key])]] if measured else []
 
 
+def _relabelling(group: pd.DataFrame) -> tuple[float, ...]:
+    """τ, T and period of a configuration: what readers look for first."""
+    first = group.iloc[0]
+    values = (_param(first, "relabel.tau"), first["fork_round"] or 0, _param(first, "relabel.period"))
+    return tuple(float(value) if value is not None and not pd.isna(value) else 0.0 for value in values)
+
+
 def _equal(value: object, wanted: object) -> bool:
-    given = parse_scalar(value) if isinstance(value, str) else value
+    given = _parsed(value) if isinstance(value, str) else value
     if isinstance(wanted, int | float) and not isinstance(wanted, bool):
         return (
             isinstance(given, int | float) and not isinstance(given, bool) and math.isclose(given, wanted, rel_tol=1e-9)
         )
     return bool(given == wanted) or str(value) == str(wanted)
+
+
+_parsed = cache(parse_scalar)
+"""Few different texts stand in very many runs."""
 
 
 def _param(row: pd.Series[Any], name: str) -> Any:
@@ -209,9 +236,10 @@ def _param(row: pd.Series[Any], name: str) -> Any:
 
 
 def _varied(frame: pd.DataFrame, kind: str, algorithm: str) -> list[str]:
-    same = frame[(frame["kind"] == kind) & (frame["algorithm"] == algorithm)]
-    names = [str(name).removeprefix("param:") for name in same.columns if str(name).startswith("param:")]
-    return [name for name in names if name not in _OF_THE_RUN and same[f"param:{name}"].nunique(dropna=True) > 1]
+    same = ((frame["kind"] == kind) & (frame["algorithm"] == algorithm)).to_numpy()
+    names = [str(name).removeprefix("param:") for name in frame.columns if str(name).startswith("param:")]
+    values = {name: frame[f"param:{name}"].to_numpy()[same] for name in names if name not in _OF_THE_RUN}
+    return [name for name, own in values.items() if len([value for value in set(own) if not pd.isna(value)]) > 1]
 
 
 def _filters_text(where: Mapping[str, Any]) -> str:

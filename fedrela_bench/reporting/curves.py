@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrela_bench.reporting.canvas import MARKERS, panels, save, seeds_text, short_name, style_of
-from fedrela_bench.reporting.select import split_text
+from fedrela_bench.reporting.canvas import BLACK, MARKERS, headline, panels, save, short_name, style_of, tint, what_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +22,8 @@ LINES = ("-", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 """Of the relabelled arms of one algorithm; its baseline is dashed."""
 SHADES = (0.0, -0.6, 0.45, -0.3)
 """Of one algorithm's colour: towards white, or (negative) towards black."""
+BANDED = 6
+"""Relabelled arms of a panel up to which their deviation is shown; more bands hide the curves."""
 STACKED = 4
 """Panels up to this number stand one below the other, where the rounds after T have most room."""
 
@@ -64,8 +65,9 @@ def curves_title(runs: StudyRuns, arms: Sequence[Arm], found: Sequence[Curve], m
     split, _, name = metric.partition("/")
     selections = {str(value) for arm in arms for value in arm.runs["selection"]}
     spread = "mean ± std" if any(curve.std for curve in found) else "accuracy"
-    seeds = seeds_text(seed for curve in found for seed in curve.seeds)
-    return f"{short_name(runs.dataset)}: {name} accuracy\n{split_text(split, selections)}; {spread}, {seeds}"
+    seeds = {seed for curve in found for seed in curve.seeds}
+    what = what_text(split, selections, None, seeds, spread)
+    return f"{short_name(runs.dataset)}: {name} accuracy per round\n{what}"
 
 
 def draw_curves(found: Sequence[Curve], metric: str, title: str, path: Path) -> None:
@@ -85,7 +87,7 @@ def draw_curves(found: Sequence[Curve], metric: str, title: str, path: Path) -> 
         panel.set(xlabel="completed rounds")
     for panel in axes[::columns]:
         panel.set(ylabel=f"{metric.rpartition('/')[2]} accuracy in % ({metric.partition('/')[0]})")
-    figure.suptitle(title, fontsize=10, parse_math=False)
+    headline(figure, title)
     save(figure, path)
 
 
@@ -124,28 +126,24 @@ def _draw_panel(panel: Any, found: Sequence[Curve], colour: str, most: int) -> N
         _draw_curve(panel, curve, most, color=colour, linestyle="--", linewidth=1.2)
     for place, curve in enumerate(relabelled):
         line, marker = LINES[place % len(LINES)], MARKERS[place % len(MARKERS)]
-        shade = _shade(colour, SHADES[place % len(SHADES)])
-        _draw_curve(
-            panel, curve, most, color=shade, linestyle=line, linewidth=1.6, marker=marker, markevery=[0], markersize=6
-        )
+        amount = SHADES[place % len(SHADES)]
+        # Black has no darker shade.
+        shade = tint(colour, abs(amount) if colour == BLACK else amount)
+        style = {"color": shade, "linestyle": line, "linewidth": 1.6, "marker": marker, "markersize": 6}
+        _draw_curve(panel, curve, most, banded=len(relabelled) <= BANDED, markevery=[0], **style)
     panel.xaxis.get_major_locator().set_params(integer=True)
     panel.grid(alpha=0.3)
     legend = panel.legend(fontsize=7.5, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     legend.set_alignment("left")
-    legend.set_title("marker: T, first relabelling" if relabelled else None, prop={"size": 7.5})
+    notes = ["marker: T, first relabelling"] if relabelled else []
+    notes += ["std not shown, too many arms"] if len(relabelled) > BANDED else []
+    legend.set_title("\n".join(notes), prop={"size": 7.5})
 
 
-def _draw_curve(panel: Any, curve: Curve, most: int, **style: Any) -> None:
+def _draw_curve(panel: Any, curve: Curve, most: int, banded: bool = True, **style: Any) -> None:
     few = "" if len(curve.seeds) == most else f" (n = {len(curve.seeds)})"
     panel.plot(curve.rounds, curve.values, label=f"{curve.label}{few}", **style)
-    if curve.std:
+    if curve.std and banded:
         mean, std = np.array(curve.values), np.array(curve.std)
         low, high = np.maximum(mean - std, 0), np.minimum(mean + std, 100)
         panel.fill_between(curve.rounds, low, high, color=style["color"], alpha=0.12, linewidth=0)
-
-
-def _shade(colour: str, amount: float) -> tuple[float, ...]:
-    from matplotlib.colors import to_rgb
-
-    target = 1.0 if amount > 0 else 0.0
-    return tuple(part + abs(amount) * (target - part) for part in to_rgb(colour))

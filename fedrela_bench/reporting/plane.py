@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrela_bench.reporting.canvas import one_panel, save, seeds_text, short_name, style_of
-from fedrela_bench.reporting.select import selection_metric, split_text
+from fedrela_bench.reporting.arms import (
+    automatic_label,
+    configurations,
+    front,
+    most_seeds,
+    objective_means,
+    pareto,
+    usable,
+)
+from fedrela_bench.reporting.canvas import headline, one_panel, save, short_name, style_of, what_text
+from fedrela_bench.reporting.pairs import balanced
+from fedrela_bench.reporting.select import selection_metric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,17 +28,29 @@ if TYPE_CHECKING:
     from fedrela_bench.reporting.source import StudyRuns
 
 
+RIM = {"markeredgecolor": "black", "markeredgewidth": 1.8}
+RING: dict[str, Any] = {
+    "marker": "o",
+    "markersize": 16,
+    "fillstyle": "none",
+    "color": "black",
+    "linestyle": "none",
+    "markeredgewidth": 1.2,
+}
+
+
 @dataclass(frozen=True)
 class Point:
     """One configuration in the plane of the two objectives, in percent, as measured for choosing.
 
     Attributes:
-        label: what it sets.
+        label: what it sets, for baselines and the front; of other trials their key.
         algorithm: its base algorithm.
         x, y: mean over seeds of the first and the second objective.
         seeds: over which seeds; a baseline's are those of its algorithm's relabelled points.
         baseline: whether it is a run without relabelling.
         on_front: whether it is on the Pareto front of its algorithm.
+        scores: mean over seeds of every objective, in percent.
     """
 
     label: str
@@ -38,12 +60,32 @@ class Point:
     seeds: tuple[int, ...]
     baseline: bool
     on_front: bool
+    scores: tuple[float, ...] = ()
+
+
+def chosen(points: Sequence[Point], objectives: Sequence[str]) -> dict[str, Point]:
+    """The configurations to recommend: the best of each objective, and the balanced one.
+
+    Balanced is nearest to all bests after scaling each objective to 0..1 over the Pareto front of all algorithms.
+    """
+    relabelled = [point for point in points if not point.baseline]
+    best = set(pareto({str(place): point.scores for place, point in enumerate(relabelled)}))
+    listed = [point for place, point in enumerate(relabelled) if str(place) in best]
+    if not listed:
+        return {}
+    listed.sort(key=lambda point: point.scores, reverse=True)
+    found = {f"best {name}": max(listed, key=_first(place)) for place, name in enumerate(objectives)}
+    if len(objectives) > 1:
+        found["balanced"] = listed[balanced([point.scores for point in listed])]
+    return found
+
+
+def _first(place: int) -> Callable[[Point], tuple[float, ...]]:
+    return lambda point: (point.scores[place], *point.scores)
 
 
 def pareto_points(runs: StudyRuns, rule: RoundRule) -> list[Point]:
     """Baselines and the configurations that have all seeds, algorithm by algorithm, from the largest x down."""
-    from fedrela_bench.reporting.arms import usable
-
     good = usable(runs.frame, None)
     return [
         point
@@ -55,55 +97,63 @@ def pareto_points(runs: StudyRuns, rule: RoundRule) -> list[Point]:
     ]
 
 
-def plane_texts(runs: StudyRuns, points: Sequence[Point]) -> tuple[str, str, str]:
-    """Title, x label and y label: dataset, objectives, split and seeds."""
+def plane_texts(runs: StudyRuns, points: Sequence[Point], rule: RoundRule) -> tuple[str, str, str]:
+    """Title, x label and y label: dataset, objectives, split, round rule and seeds."""
     selections = sorted(set(runs.frame["selection"]))
     split = selection_metric("", selections[0]).partition("/")[0]
-    seeds = seeds_text(seed for point in points for seed in point.seeds)
-    what = f"{short_name(runs.dataset)}: the search on the selecting images"
-    title = f"{what}\n{split_text(split, selections)}; mean, {seeds}"
+    seeds = {seed for point in points for seed in point.seeds}
+    what = what_text(split, selections, rule, seeds, "mean")
+    title = f"{short_name(runs.dataset)}: the search on the selecting images\n{what}"
     x, y = (f"{objective} accuracy in % ({split})" for objective in runs.objectives[:2])
     return title, x, y
 
 
-def draw_pareto(points: Sequence[Point], texts: tuple[str, str, str], path: Path) -> None:
-    """Each algorithm in its colour: trials hollow, its front filled and connected, its baseline a labelled star."""
-    figure, axes = one_panel(6.4, 5.0)
+def draw_pareto(points: Sequence[Point], picks: Mapping[str, Point], texts: tuple[str, str, str], path: Path) -> None:
+    """Each algorithm in its colour: trials hollow, its front filled and connected, its baseline in a thick black rim.
+
+    Args:
+        points: see `pareto_points`.
+        picks: name to point, see `chosen`; ringed and named.
+        texts: see `plane_texts`.
+        path: of the PNG.
+    """
+    figure, axes = one_panel(7.2, 5.6)
     for algorithm, (colour, marker) in style_of(point.algorithm for point in points).items():
         own = [point for point in points if point.algorithm == algorithm]
         _draw_trials(axes, own, algorithm, colour, marker)
-        _draw_baselines(axes, [point for point in own if point.baseline], colour)
+        _draw_baselines(axes, [point for point in own if point.baseline], colour, marker)
     title, x, y = texts
     axes.set(xlabel=x, ylabel=y)
-    axes.set_title(title, fontsize=9, parse_math=False)
     axes.margins(0.12)
+    _draw_picks(axes, picks)
     axes.grid(alpha=0.3)
-    if points:
-        axes.legend(fontsize=8, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.12))
+    if axes.get_legend_handles_labels()[0]:  # baselines alone are labelled where they stand
+        _draw_legend(figure, axes)
+    headline(figure, title)
     save(figure, path)
 
 
 def _points(runs: StudyRuns, own: pd.DataFrame, rule: RoundRule) -> Iterator[Point]:
-    from fedrela_bench.reporting.arms import automatic_label, configurations, front, most_seeds, objective_means
-
-    cells = most_seeds(configurations(own[own["kind"] == "cell"]))
+    cells = most_seeds(configurations(own[(own["kind"] == "cell") & (own["arm"] == "")]))
     shared = {seed for group in cells.values() for seed in group["seed"]}
     trunks = own[own["kind"] == "trunk"]
     bases = configurations(trunks[trunks["seed"].isin(list(shared))] if shared else trunks)
     best = set(front(runs, cells, rule))
     for key, group in [*bases.items(), *cells.items()]:
-        x, y = objective_means(runs, group, runs.objectives[:2], rule)
-        if math.isnan(x) or math.isnan(y):
+        scores = tuple(100 * mean for mean in objective_means(runs, group, runs.objectives, rule))
+        if any(math.isnan(score) for score in scores):
             continue
         first = group.iloc[0]
+        shown = key in best or first["kind"] == "trunk"
         yield Point(
-            label=automatic_label(runs.frame, group),
+            label=automatic_label(runs.frame, group) if shown else key,
             algorithm=str(first["algorithm"]),
-            x=100 * x,
-            y=100 * y,
+            x=scores[0],
+            y=scores[1],
             seeds=tuple(sorted(int(seed) for seed in group["seed"])),
             baseline=first["kind"] == "trunk",
             on_front=key in best,
+            scores=scores,
         )
 
 
@@ -111,20 +161,41 @@ def _draw_trials(axes: Any, own: Sequence[Point], algorithm: str, colour: str, m
     front = sorted((point for point in own if point.on_front), key=lambda point: point.x)
     rest = [point for point in own if not point.on_front and not point.baseline]
     shape = {"color": colour, "marker": marker}
-    if rest:
-        x, y = [point.x for point in rest], [point.y for point in rest]
-        axes.plot(x, y, linestyle="none", markersize=5, fillstyle="none", label=f"{algorithm}: trials", **shape)
-    if front:
-        x, y = [point.x for point in front], [point.y for point in front]
-        axes.plot(x, y, linewidth=1.4, markersize=7, label=f"{algorithm}: Pareto front", **shape)
+    axes.plot([], [], linestyle="none", markersize=6, label=algorithm, **shape)
+    axes.plot(*_xy(rest), linestyle="none", markersize=5, fillstyle="none", **shape)
+    axes.plot(*_xy(front), linewidth=1.4, markersize=7, **shape)
 
 
-def _draw_baselines(axes: Any, base: Sequence[Point], colour: str) -> None:
-    for point in base:
-        axes.plot(
-            [point.x], [point.y], linestyle="none", marker="*", markersize=15, color=colour, markeredgecolor="black"
-        )
-        text = f"{point.label} (baseline)"
-        axes.annotate(
-            text, (point.x, point.y), (0, -14), textcoords="offset points", fontsize=8, ha="center", va="center"
-        )
+def _draw_baselines(axes: Any, base: Sequence[Point], colour: str, marker: str) -> None:
+    axes.plot(*_xy(base), linestyle="none", markersize=11, marker=marker, markerfacecolor=colour, **RIM)
+
+
+def _xy(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    return [point.x for point in points], [point.y for point in points]
+
+
+def _draw_picks(axes: Any, picks: Mapping[str, Point]) -> None:
+    places: dict[tuple[float, float], list[str]] = {}
+    for name, point in picks.items():
+        places.setdefault((point.x, point.y), []).append(name)
+    middle = sum(axes.get_xlim()) / 2
+    for (x, y), names in places.items():
+        axes.plot([x], [y], **RING)
+        side, offset = ("left", 11) if x < middle else ("right", -11)
+        style = {"textcoords": "offset points", "fontsize": 8, "ha": side, "va": "center", "zorder": 5}
+        axes.annotate("\n".join(names), (x, y), (offset, 0), **style)
+
+
+def _draw_legend(figure: Any, axes: Any) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    grey = {"color": "#555555", "linestyle": "none", "marker": "o"}
+    shapes = [
+        axes.plot([], [], fillstyle="none", markersize=5, **grey)[0],
+        axes.plot([], [], markersize=7, **{**grey, "linestyle": "-"})[0],
+        axes.plot([], [], linestyle="none", marker="o", markersize=11, markerfacecolor="#BBBBBB", **RIM)[0],
+        axes.plot([], [], **RING)[0],
+    ]
+    words = ["trial", "Pareto front of the algorithm", "no relabelling", "chosen"]
+    figure.legend(
+        [*handles, *shapes], [*labels, *words], fontsize=8, frameon=False, ncols=4, loc="outside lower center"
+    )

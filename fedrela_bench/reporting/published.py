@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedrela_bench.errors import ConfigError
 
 VALUE = "accuracy_pct"
+NOTE = "note"
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,12 @@ class Published:
 
     path: Path
     rows: tuple[dict[str, str], ...]
+    _by_metric: dict[str, list[dict[str, str]]] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        """Sort the rows by metric, which nearly every question names."""
+        for row in self.rows:
+            self._by_metric.setdefault(row.get("metric", ""), []).append(row)
 
     @property
     def columns(self) -> list[str]:
@@ -28,14 +35,27 @@ class Published:
     def value(self, where: Mapping[str, Any]) -> float | None:
         """The one published number that all filters fit, in percent; None where the source has none.
 
+        Of a sum (``metric: medium+tail``) all parts must be published; the head in ``overall.realign`` is ours alone.
+        A row without a note, such as a baseline beside which τ varies, fits every filter on the note.
+
         Raises:
             ConfigError: several numbers fit.
         """
-        found = [row[VALUE] for row in self.rows if all(_fits(row[name], wanted) for name, wanted in where.items())]
-        if len(set(found)) > 1:
+        metric, _, _ = str(where.get("metric", "")).partition(".")
+        if "+" in metric:
+            parts = [self.value({**where, "metric": part}) for part in metric.split("+")]
+            given = [part for part in parts if part is not None]
+            return sum(given) if len(given) == len(parts) else None
+        found = self.fitting({**where, "metric": metric} if metric else where)
+        if len({row[VALUE] for row in found}) > 1:
             shown = ", ".join(f"{name}={wanted}" for name, wanted in where.items())
             raise ConfigError(f"{self.path.name}: {len(found)} published numbers fit {shown}; add a filter to the spec")
-        return float(found[0]) if found else None
+        return float(found[0][VALUE]) if found else None
+
+    def fitting(self, where: Mapping[str, Any]) -> list[dict[str, str]]:
+        """The rows that all filters fit."""
+        rows = self._by_metric.get(str(where["metric"]), []) if "metric" in where else self.rows
+        return [row for row in rows if all(_fits(row, name, wanted) for name, wanted in where.items())]
 
 
 def load_published(path: Path) -> Published:
@@ -56,10 +76,11 @@ def load_published(path: Path) -> Published:
     return Published(path, rows)
 
 
-def _fits(text: str, wanted: object) -> bool:
+def _fits(row: Mapping[str, str], name: str, wanted: object) -> bool:
+    text = row[name]
     if isinstance(wanted, int | float) and not isinstance(wanted, bool):
         try:
             return float(text) == wanted
         except ValueError:
             return False
-    return text == ("" if wanted is None else str(wanted))
+    return text == ("" if wanted is None else str(wanted)) or (name == NOTE and not text)

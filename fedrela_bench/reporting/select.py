@@ -9,6 +9,7 @@ from typing import Literal
 import pandas as pd
 
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.reporting.otherheads import OTHER_HEAD
 from fedrela_bench.reporting.source import StudyRuns
 from fedrela_bench.rounds import LAST
 
@@ -20,6 +21,8 @@ ROUND_RULES: dict[RoundRule, str] = {
     "best_oracle": "best round by the reported test accuracy itself",
 }
 DAGGER = "†"
+COUNTS = ("relabeled_per_client",)
+"""Metrics that count samples; all others are accuracies."""
 
 
 def split_text(split: str, selections: Iterable[str]) -> str:
@@ -61,12 +64,29 @@ def at_round(series: pd.Series[float], rule: RoundRule, selector: pd.Series[floa
 
 
 def run_value(runs: StudyRuns, run_id: str, metric: str, rule: RoundRule) -> float:
-    """A run's number for a metric such as ``test/tail``; NaN where it was not measured."""
+    """A run's number for a metric such as ``test/tail``; NaN where it was not measured.
+
+    The sum of ``test/medium+tail`` is of both accuracies by the same rule; ``test/relabeled_per_client`` counts.
+    """
+    split, _, name = metric.partition("/")
+    if name in COUNTS:
+        return relabeled_per_client(runs, run_id)
+    if "+" in name:
+        names, at, head = name.partition(OTHER_HEAD)
+        return sum(run_value(runs, run_id, f"{split}/{part}{at}{head}", rule) for part in names.split("+"))
     stored = runs.latest(run_id, metric if rule == "last" else f"final/{metric}")
     if rule == "last" or (rule == "last5" and not math.isnan(stored)):
         return stored
     selector = {"best_selected": "val/overall", "best_oracle": "test/overall"}.get(rule)
     return at_round(runs.history(run_id, metric), rule, runs.history(run_id, selector) if selector else None)
+
+
+def relabeled_per_client(runs: StudyRuns, run_id: str) -> float:
+    """Samples whose label is not the dataset's at the end of a run, per client; 0 for a baseline."""
+    run = runs.frame[runs.frame["run_id"] == run_id].iloc[0]
+    if run["kind"] == "trunk":
+        return 0.0
+    return runs.latest(run_id, "relabel/changed") / float(run.get("param:federation.clients", math.nan))
 
 
 def values_by_seed(runs: StudyRuns, arm: pd.DataFrame, metric: str, rule: RoundRule) -> dict[int, float]:

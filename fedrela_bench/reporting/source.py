@@ -7,18 +7,26 @@ import math
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedrela_bench.errors import ConfigError, StoreError
+from fedrela_bench.reporting.artifacts import Artifacts, MlflowArtifacts, NoArtifacts, parse_arrays
+from fedrela_bench.reporting.baselines import baselines_of
+from fedrela_bench.reporting.histories import Histories
+from fedrela_bench.reporting.otherheads import OTHER_HEAD, other_head
+from fedrela_bench.yaml_io import parse_yaml
 
 TAGS = (
     "kind",
     "algorithm",
     "seed",
     "trial",
+    "arm",
     "config_key",
     "key",
     "trunk_key",
@@ -44,21 +52,27 @@ class StudyRuns:
     Attributes:
         dataset: the name shown, such as ``cifar100_lt``.
         frame: one row per run, ordered by kind, algorithm, configuration and seed: `run_id`, the columns of `TAGS`,
-            ``param:<dotted name>`` (text) and ``metric:<key>`` (value at the last step).
+            `last_round` (completed rounds), ``param:<dotted name>`` (text) and ``metric:<key>`` (value at the last
+            step).
         load_history: (run id, metric) to values by completed rounds.
         objectives: what the study searched for, such as ``("overall", "tail")``.
+        data_notes: what belongs to every number: how the test set was made, what was left out.
+        artifacts: the files of runs.
     """
 
     dataset: str
     frame: pd.DataFrame
     load_history: Callable[[str, str], pd.Series[float]]
     objectives: tuple[str, ...] = ("overall", "tail")
+    data_notes: tuple[str, ...] = ()
+    artifacts: Artifacts = field(default_factory=NoArtifacts, compare=False)
     _seen: dict[tuple[str, str], pd.Series[float]] = field(default_factory=dict, compare=False)
 
     def history(self, run_id: str, metric: str) -> pd.Series[float]:
         """Values by completed rounds, read once."""
         if (run_id, metric) not in self._seen:
-            self._seen[run_id, metric] = self.load_history(run_id, metric)
+            known = other_head(self.artifacts, run_id, metric) if OTHER_HEAD in metric else None
+            self._seen[run_id, metric] = self.load_history(run_id, metric) if known is None else known
         return self._seen[run_id, metric]
 
     def latest(self, run_id: str, metric: str) -> float:
@@ -66,7 +80,46 @@ class StudyRuns:
         column = f"metric:{metric}"
         if column not in self.frame:
             return math.nan
-        return float(self.frame.loc[self.frame["run_id"] == run_id, column].iloc[0])
+        if column not in self._columns:
+            self._columns[column] = self.frame[column].to_numpy(dtype=float, na_value=math.nan)
+        return float(self._columns[column][self._places[run_id]])
+
+    @cached_property
+    def baselines(self) -> dict[str, tuple[str | None, str]]:
+        """Run id to (run id of its baseline, why they must not be compared), see `baselines.baselines_of`."""
+        return baselines_of(self.frame)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {str(run_id): place for place, run_id in enumerate(self.frame["run_id"])}
+
+    @cached_property
+    def _columns(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def arrays(self, run_id: str, name: str) -> dict[str, np.ndarray] | None:
+        """The arrays of an npz artifact of a run, such as ``curves.npz``; None where the run has no such file.
+
+        Raises:
+            StoreError: the store cannot be read, or the file is damaged.
+        """
+        if name not in self.artifacts.names(run_id):
+            return None
+        return parse_arrays(self.artifacts.read(run_id, name), name)
+
+    def configuration(self, run_id: str) -> dict[str, Any] | None:
+        """The nested configuration that a run recorded; None where it has none.
+
+        Raises:
+            StoreError: the store cannot be read, or the file is damaged.
+        """
+        if "config.yaml" not in self.artifacts.names(run_id):
+            return None
+        try:
+            values = parse_yaml(self.artifacts.read(run_id, "config.yaml").decode(), "config.yaml")
+        except (ConfigError, UnicodeDecodeError) as error:
+            raise StoreError(f"the configuration in MLflow run {run_id} is damaged ({error})") from None
+        return dict(values) if isinstance(values, dict) else None
 
 
 def read_study(study: Path, uri: str | None = None) -> StudyRuns:
@@ -81,7 +134,8 @@ def read_study(study: Path, uri: str | None = None) -> StudyRuns:
         StoreError: the MLflow store cannot be read or has no run of this study.
     """
     record = study_record(study)
-    client = _client(uri or record.get("tracking_uri") or f"sqlite:///{study / 'mlflow.db'}")
+    store = uri or str(record.get("tracking_uri") or f"sqlite:///{study / 'mlflow.db'}")
+    client = _client(store)
     found = list(_child_runs(client, record))
     if not found:
         raise StoreError(
@@ -89,7 +143,10 @@ def read_study(study: Path, uri: str | None = None) -> StudyRuns:
             f"{shlex.quote(str(study))}, or continue with: {continue_command(study)}"
         )
     objectives = tuple(str(name).rpartition("/")[2] for name in record["identity"]["objectives"])
-    return StudyRuns(str(record["dataset"]), runs_frame(found), _history_reader(client), objectives)
+    histories = Histories(client, store, client.get_experiment_by_name(record["experiment"]).experiment_id)
+    notes = tuple(str(note) for note in record.get("data_notes", ()))
+    artifacts = MlflowArtifacts(client)
+    return StudyRuns(str(record["dataset"]), runs_frame(found), histories, objectives, notes, artifacts)
 
 
 def study_record(study: Path) -> dict[str, Any]:
@@ -125,6 +182,9 @@ def runs_frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     frame["seed"] = frame["seed"].astype(int)
     text = [name for name in frame.columns if name in TAGS and name != "seed"]
     frame[text] = frame[text].fillna("").astype(str)
+    # Single values are read by the thousand, which compact columns of text make slow.
+    frame = frame.astype(dict.fromkeys(frame.select_dtypes(exclude="number"), object))
+    frame["last_round"] = frame["last_round"].astype(float) if "last_round" in frame else math.nan
     order = ["kind", "algorithm", "config_key", "seed", "key"]
     return frame.sort_values(order, kind="stable", ascending=[False, True, True, True, True]).reset_index(drop=True)
 
@@ -167,12 +227,5 @@ def _flat(run: Any, identity: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {"run_id": run.info.run_id, "run_status": run.info.status}
     row |= {name: run.data.tags.get(name, str(identity.get(name, ""))) for name in TAGS}
     row |= {f"param:{name}": value for name, value in run.data.params.items()}
+    row["last_round"] = max((metric.step for metric in run.data.to_proto().metrics), default=math.nan)
     return row | {f"metric:{name}": value for name, value in run.data.metrics.items()}
-
-
-def _history_reader(client: Any) -> Callable[[str, str], pd.Series[float]]:
-    def read(run_id: str, metric: str) -> pd.Series[float]:
-        points = {point.step: point.value for point in client.get_metric_history(run_id, metric)}
-        return pd.Series(points, dtype=float).sort_index()
-
-    return read

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, Field
 
-from fedrela_bench.config import Section, Whole, faults_of, field_names, unknown_name
+from fedrela_bench.config import Section, Whole, unknown_name
 from fedrela_bench.errors import ConfigError
-from fedrela_bench.reporting.published import Published, load_published
-from fedrela_bench.reporting.source import TAGS
-from fedrela_bench.yaml_io import Document, load_mapping
+from fedrela_bench.reporting.published import Published
+from fedrela_bench.reporting.select import COUNTS, RoundRule
+from fedrela_bench.reporting.settings import RunsSpec, SettingSpec
+from fedrela_bench.yaml_io import load_mapping
 
-Metric = Literal["overall", "head", "medium", "tail", "majority", "minority"]
-Figure = Literal["curves", "pareto"]
-METRICS: tuple[str, ...] = get_args(Metric)
-_CHOICES = re.compile(rf"only|each|front|best:({'|'.join(METRICS)})")
+METRICS: tuple[str, ...] = ("overall", "head", "medium", "tail", "majority", "minority")
+
+
+def _metric(name: str) -> str:
+    if name not in COUNTS and not all(part in METRICS for part in name.split("+")):
+        raise ValueError(f"is not measured; choose {', '.join((*METRICS, *COUNTS))}, or a sum such as medium+tail")
+    return name
+
+
+Metric = Annotated[str, AfterValidator(_metric)]
+"""An accuracy, the sum of several (``medium+tail``), or a count."""
+Figure = Literal["curves", "pareto", "tau", "start", "classes", "flow", "gallery", "clients", "importance", "parallel"]
+Show = Literal["value", "gain", "published", "gain_published"]
+SHOWN: tuple[Show, ...] = get_args(Show)
 
 
 class RowSpec(Section):
@@ -36,6 +46,10 @@ class RowSpec(Section):
     """Shown in brackets behind the name; an earlier row that shows the configuration already is marked instead."""
     reference: dict[str, Any] = Field(default_factory=dict)
     """Filters on the published numbers that belong beside this row."""
+    round_rule: RoundRule | None = None
+    """With `settings`: another rule than the report's for this row and the baseline that it is compared with."""
+    head: str | None = None
+    """With `settings`: the head whose accuracies are shown where an algorithm measures several, such as `realign`."""
 
 
 class ReferenceSpec(Section):
@@ -52,23 +66,31 @@ class ReferenceSpec(Section):
 
 
 class ReportSpec(Section):
-    """A table of a study: rows, metrics, split, round rule, reference values, figures."""
+    """A table of one study, or of several settings: rows, metrics, split, round rule, reference values, figures."""
 
     title: str
     dataset: str | None = None
     """The study's dataset must be this one."""
     where: dict[str, Any] = Field(default_factory=dict)
     """Filters common to all rows."""
+    settings: tuple[SettingSpec, ...] = ()
+    """Datasets, imbalances, clients and skews: blocks of rows and groups of columns; none: a table of one study."""
     metrics: tuple[Metric, ...] | None = None
     """By default overall and the groups of the dataset's profile."""
+    show: tuple[Show, ...] = SHOWN
+    """With `settings`: what every metric shows."""
+    outer: Literal["settings", "metrics"] = "settings"
+    """With `settings`: what the headings over the columns are."""
     split: Literal["test", "val"] = "test"
-    round_rule: Literal["last", "last5", "best_selected", "best_oracle"] = "last5"
+    round_rule: RoundRule = "last5"
     seeds: tuple[Whole, ...] | None = None
     min_seeds: Annotated[Whole, Field(ge=1)] = 1
     """Rows with fewer seeds are marked."""
     rows: tuple[RowSpec, ...]
     per_algorithm: bool = False
     """All rows for one algorithm, then all for the next, instead of each row over all algorithms."""
+    runs: RunsSpec | None = None
+    """What is computed where it is missing (`report SPEC --plan` and `--run`)."""
     reference: ReferenceSpec | None = None
     notes: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
@@ -104,85 +126,17 @@ def load_spec(name: str | Path) -> tuple[ReportSpec, Published | None]:
     Raises:
         ConfigError: every fault of the file in one message, each with its line.
     """
-    document = load_mapping(find_spec(name), "a report spec")
-    values = dict(document.value)
-    faults, rows = _check_rows(values.get("rows"), document)
-    values["rows"] = rows
-    spec = _validate(ReportSpec, values, "", document, faults)
-    faults += _unknown_filters(values.get("where"), "where", document)
-    published = None
-    reference = spec.reference if isinstance(spec, ReportSpec) else None
-    if isinstance(spec, ReportSpec) and reference is not None:
-        published = _published(spec, reference, document, faults)
-    if faults or not isinstance(spec, ReportSpec):
-        raise ConfigError(faults)
-    return spec, published
+    from fedrela_bench.reporting.specfile import read_spec
+
+    return read_spec(find_spec(name), reports_folder() / "published")
 
 
-def _check_rows(rows: object, document: Document) -> tuple[list[str], list[RowSpec]]:
-    if not isinstance(rows, list) or not rows:
-        return [f"{document.where('rows')}: rows must be a list of at least one row with `runs`"], []
-    faults: list[str] = []
-    good: list[RowSpec] = []
-    for number, values in enumerate(rows, 1):
-        prefix = f"rows[{number}]."
-        if not isinstance(values, Mapping):
-            faults.append(f"{document.where('rows')}: {prefix[:-1]} must be a mapping with `runs`")
-            continue
-        row = _validate(RowSpec, values, prefix, document, faults)
-        faults += _unknown_filters(values.get("runs"), f"{prefix}runs", document)
-        if isinstance(row, RowSpec):
-            good.append(row)
-            if not _CHOICES.fullmatch(row.choose):
-                names = f"only, each, front, best:METRIC with METRIC one of {', '.join(METRICS)}"
-                faults.append(
-                    f"{document.where('rows')}: {prefix}choose = {row.choose!r} is not a choice; valid: {names}"
-                )
-    return faults, good
+def list_specs() -> dict[str, str]:
+    """Name of every shipped spec to its title; table 2 stands before table 10."""
+    paths = sorted(reports_folder().glob("*.yaml"), key=_in_order)
+    specs = {path.stem: load_mapping(path, "a report spec").value for path in paths}
+    return {name: str(values.get("title", "")) for name, values in specs.items()}
 
 
-def _validate(
-    model: type[BaseModel], values: Mapping[str, Any], prefix: str, document: Document, faults: list[str]
-) -> BaseModel | None:
-    try:
-        return model.model_validate(dict(values))
-    except ValidationError as error:
-        for fault in faults_of(error, model, prefix):
-            faults.append(f"{_place(fault, prefix, document)}: {fault}")
-    return None
-
-
-def _place(fault: str, prefix: str, document: Document) -> str:
-    if prefix:
-        return document.where("rows")
-    named = re.search(r"[a-z_]+(\.[a-z_]+)*(?= =|;)", fault)
-    return document.where(named[0]) if named else str(document.path)
-
-
-def _unknown_filters(where: object, prefix: str, document: Document) -> Iterable[str]:
-    if not isinstance(where, Mapping):
-        return []
-    known = [*TAGS, *field_names()]
-    place = document.where("rows" if prefix.startswith("rows") else prefix)
-    return [
-        f"{place}: {unknown_name('filter', f'{prefix}: {name}', str(name), known)}"
-        for name in where
-        if name not in known and not str(name).startswith("federation.options.")
-    ]
-
-
-def _published(spec: ReportSpec, reference: ReferenceSpec, document: Document, faults: list[str]) -> Published | None:
-    try:
-        beside = document.path.parent / "published" / reference.file
-        published = load_published(beside if beside.is_file() else reports_folder() / "published" / reference.file)
-    except ConfigError as error:
-        faults += [f"{document.where('reference.file')}: {fault}" for fault in error.faults]
-        return None
-    names = [("reference.where", reference.where), *(("rows", row.reference) for row in spec.rows)]
-    for place, filters in names:
-        faults += [
-            f"{document.where(place)}: {unknown_name('published column', str(name), str(name), published.columns)}"
-            for name in filters
-            if name not in published.columns
-        ]
-    return published
+def _in_order(path: Path) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", path.stem)]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CONFIDENCE = 0.95
-INTERVAL_FROM = 3
-"""Pairs from which an interval is given: with two, Student's factor of 12.7 makes it unreadable."""
+from fedrela_bench.intervals import CONFIDENCE, INTERVAL_FROM, bootstrap_interval, t_interval, t_quantile
+
+__all__ = ["CONFIDENCE", "INTERVAL_FROM", "Difference", "Summary", "paired_difference", "summarize", "t_quantile"]
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,21 @@ class Summary:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of the per-seed differences, and its t confidence interval from `INTERVAL_FROM` seeds on."""
+    """Mean of the per-seed differences, and its confidence intervals from `INTERVAL_FROM` seeds on.
+
+    Attributes:
+        mean: of the differences.
+        low, high: Student's t interval.
+        seeds: whose pairs it rests on.
+        boot_low, boot_high: percentile bootstrap interval.
+    """
 
     mean: float
     low: float | None
     high: float | None
     seeds: tuple[int, ...]
+    boot_low: float | None = None
+    boot_high: float | None = None
 
     @property
     def n(self) -> int:
@@ -57,7 +66,7 @@ def paired_difference(
     Args:
         values: seed to value of the arm.
         baseline: seed to value of the run it forked from.
-        confidence: two-sided level of the interval, mean ± t(n - 1) · s / sqrt(n).
+        confidence: two-sided level of both intervals.
 
     Returns:
         None where no seed has both values.
@@ -69,16 +78,7 @@ def paired_difference(
     )
     if not seeds:
         return None
-    gaps = np.array([values[seed] - baseline[seed] for seed in seeds])
-    mean = float(gaps.mean())
-    if len(seeds) < INTERVAL_FROM:
-        return Difference(mean, None, None, seeds)
-    half = t_quantile(len(seeds) - 1, confidence) * float(gaps.std(ddof=1)) / math.sqrt(len(seeds))
-    return Difference(mean, mean - half, mean + half, seeds)
-
-
-def t_quantile(degrees: int, confidence: float) -> float:
-    """The two-sided quantile of Student's t distribution, such as 12.706 for one degree and 0.95."""
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
-
-    return float(stdtrit(degrees, 0.5 + confidence / 2))
+    gaps = [values[seed] - baseline[seed] for seed in seeds]
+    low, high = t_interval(gaps, confidence) or (None, None)
+    boot_low, boot_high = bootstrap_interval(gaps, confidence) or (None, None)
+    return Difference(float(np.mean(gaps)), low, high, seeds, boot_low, boot_high)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.arms import automatic_label, filtered, pareto
 from fedrela_bench.reporting.build import build_table
+from fedrela_bench.reporting.grid import setting_spec
 from fedrela_bench.reporting.render import RENDERERS
 from fedrela_bench.reporting.select import split_text
 from fedrela_bench.reporting.spec import ReportSpec, load_spec
@@ -42,6 +43,7 @@ def test_means_and_paired_gains() -> None:
     assert gain[0] is None
     assert (gain[1].value, gain[1].n) == (pytest.approx(3), 3)
     assert gain[1].low == pytest.approx(3 - 2.484138, abs=1e-6)
+    assert (gain[1].boot_low, gain[1].boot_high) == (pytest.approx(2), pytest.approx(4))
     assert column(table, "n") == [3, 3]
 
 
@@ -54,7 +56,7 @@ def test_a_searched_training_field_stands_in_the_label() -> None:
     changed = [row("cell", "b", seed, **{"param:training.lr": "0.1"}) for seed in (1, 2, 3)]
     runs = study([*(item for item in rows() if item["config_key"] != "b"), *changed])
     group = filtered(runs.frame, {"kind": "cell", "relabel.tau": 0.1})
-    assert automatic_label(runs.frame, group) == "fedavg, τ=0.1, T=8 of 10, training.lr=0.1"
+    assert automatic_label(runs.frame, group) == "fedavg, τ=0.1, T=8 of 10, lr=0.1"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,8 @@ def test_facts_are_complete() -> None:
     assert facts["dataset digest"] == "seed 1: d1; seed 2: d2; seed 3: d3"
     assert facts["versions"] == "fedrela-bench 0.1.0, torch 2.9, simulation 1"
     assert "ddof 1" in facts["statistic"]
-    assert "95% t interval], the interval from 3 seeds on" in facts["statistic"]
+    assert "95% t interval]; intervals from 3 pairs on (with two, the t interval is 12.7" in facts["statistic"]
+    assert "exact up to 8 pairs" in facts["statistic"]
 
 
 def test_oracle_numbers_carry_a_dagger() -> None:
@@ -126,18 +129,99 @@ def test_oracle_numbers_carry_a_dagger() -> None:
     assert column(table_of([{"runs": {"kind": "trunk"}}], round_rule="best_selected"), "overall")[0].marks == ""
 
 
+EACH: list[dict[str, Any]] = [{"runs": {"kind": "trunk"}}, {"runs": {"kind": "cell"}, "choose": "each"}]
+
+
+def changed(**changes: dict[str, Any]) -> Table:
+    """The table of all arms where runs differ, such as ``cell_a_2={"device": "cuda"}``."""
+    names = {item["run_id"]: item["run_id"].replace("-", "_").replace("/", "_") for item in rows()}
+    given_rows = [{**item, **changes.get(names[item["run_id"]], {})} for item in rows()]
+    assert set(changes) <= set(names.values())
+    return build_table(study(given_rows), spec(rows=EACH))
+
+
 def test_uneven_seeds_versions_and_digests_are_marked() -> None:
     given_rows = [item for item in rows() if item["run_id"] != "cell-a-3"]
     given_rows[0] |= {"version.torch": "2.8"}
     given_rows[4] |= {"data_digest": "other"}
-    table = build_table(
-        study(given_rows), spec(rows=[{"runs": {"kind": "trunk"}}, {"runs": {"kind": "cell"}, "choose": "each"}])
+    table = build_table(study(given_rows), spec(rows=EACH))
+    assert column(table, "arm") == ["fedavg §", "fedavg, τ=0.05, T=8 of 10 ‡§", "fedavg, τ=0.1, T=8 of 10"]
+    assert table.notes[0] == "‡ fewer than 3 seeds (fedavg, τ=0.05, T=8 of 10: 2)."
+    assert table.notes[2] == (
+        "§ not like most runs of this table in what a comparison should share (fedavg: torch 2.8 in 1 of 3 runs; "
+        "fedavg, τ=0.05, T=8 of 10: data of seed 2 other)."
     )
-    assert column(table, "arm") == ["fedavg §", "fedavg, τ=0.05, T=8 of 10 ‡", "fedavg, τ=0.1, T=8 of 10"]
-    notes = "\n".join(table.notes)
-    assert "‡ fewer than 3 seeds (fedavg, τ=0.05, T=8 of 10: 2)." in notes
-    assert "§ the seeds of this row were run with different versions or devices." in notes
-    assert "do not share one data split for seed 2" in notes
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"device": "cuda"}, "device cuda in 1 of 3 runs"),
+        ({"version.fedrela_bench": "0.2.0"}, "fedrela-bench 0.2.0 in 1 of 3 runs"),
+        ({"simulation_version": "2"}, "simulation 2 in 1 of 3 runs"),
+        ({"param:federation.rounds": "20"}, "rounds 20 in 1 of 3 runs"),
+        ({"last_round": 7.0}, "last round 7 in 1 of 3 runs"),
+        ({"selection": "oracle"}, "selection oracle in 1 of 3 runs"),
+    ],
+)
+def test_whatever_a_run_does_not_share_with_most_is_marked_and_told(changes: dict[str, Any], reason: str) -> None:
+    given_rows = [{"last_round": 10.0, **item} for item in rows()]
+    given_rows[4] |= changes
+    table = build_table(study(given_rows), spec(rows=EACH))
+    marked = [label for label in column(table, "arm") if label.endswith("§")]
+    assert marked == ["fedavg, τ=0.05, T=8 of 10 §"]
+    assert reason in next(note for note in table.notes if note.startswith("§"))
+
+
+def test_where_no_value_is_that_of_most_runs_every_row_is_marked() -> None:
+    torch = {"version.torch": "2.8"}
+    half = {f"cell_{config}_{seed}": torch for config, seed in (("a", 1), ("a", 2), ("a", 3), ("b", 1))}
+    table = changed(**half, cell_b_2={"version.torch": "2.7"})
+    assert [label[-1] for label in column(table, "arm")] == ["§", "§", "§"]
+
+
+def test_what_is_alike_everywhere_is_not_marked() -> None:
+    assert not any("§" in label for label in column(changed(), "arm"))
+
+
+def test_a_run_is_not_paired_with_a_baseline_on_other_data_or_of_other_length() -> None:
+    for wrong in ({"data_digest": "other"}, {"param:federation.rounds": "20"}):
+        table = changed(cell_a_2=wrong)
+        gain = column(table, "overall_gain")[1]
+        # Without seed 2, whose gain is 4 points, 2 and 3 are left.
+        assert (gain.value, gain.n, gain.low, gain.marks) == (pytest.approx(2.5), 2, None, "‡")
+        name = str(column(table, "arm")[1]).removesuffix(" §")
+        note = next(note for note in table.notes if note.startswith("Not paired"))
+        assert f"{name}, seed 2 (" in note
+        assert f"{name} §, Δ overall: n = 2" in next(note for note in table.notes if "behind a number" in note)
+
+
+def test_a_baseline_that_did_not_finish_is_no_baseline() -> None:
+    given_rows = [{**item, **({"run_status": "RUNNING"} if item["kind"] == "trunk" else {})} for item in rows()]
+    table = build_table(study(given_rows), spec(rows=[EACH[1]], round_rule="last"))
+    assert column(table, "overall_gain") == [None, None]
+
+
+def test_two_different_computations_of_one_seed_are_refused() -> None:
+    again = {**row("cell", "a", 2), "run_id": "again", "key": "a/2'", "device": "cuda", "data_digest": "new"}
+    with pytest.raises(ConfigError) as caught:
+        build_table(study([*rows(), again]), spec(rows=EACH))
+    told = "same configuration and seed 2 are different computations (data_digest d2 and new, device cpu and cuda)"
+    assert told in str(caught.value)
+    assert "data_digest: VALUE" in str(caught.value)
+
+
+def test_one_computation_listed_twice_counts_once() -> None:
+    again = {**row("cell", "a", 2), "run_id": "again"}
+    table = build_table(study([*rows(), again]), spec(rows=EACH))
+    assert column(table, "n") == [3, 3, 3]
+
+
+def test_a_metric_that_some_seeds_lack_is_marked_with_its_number_of_seeds() -> None:
+    table = changed(cell_a_1={"metric:final/test/tail": float("nan")})
+    measure = column(table, "tail")[1]
+    assert (measure.n, measure.marks) == (2, "‡")
+    assert "fedavg, τ=0.05, T=8 of 10, tail: n = 2" in next(note for note in table.notes if "behind a number" in note)
 
 
 def test_diverged_and_unfinished_runs_are_left_out_and_counted() -> None:
@@ -167,15 +251,13 @@ def test_another_dataset_is_refused() -> None:
 
 def test_published_numbers_stand_beside_ours() -> None:
     paper, published = load_spec("paper_table14")
+    alone = next(setting for setting in paper.settings if setting.config["data.alpha"] == 0.3)
     runs = study(
         [
             {
                 **item,
-                "param:data.imbalance_factor": "20.0",
-                "param:data.alpha": "0.3",
-                "param:federation.clients": "100",
-                "param:federation.algorithm": "fedavg",
                 "profile": "step",
+                "param:federation.algorithm": "fedavg",
                 "metric:final/test/minority": 0.4,
                 "metric:final/val/minority": 0.3 if item["config_key"] == "a" else 0.2,
             }
@@ -183,15 +265,13 @@ def test_published_numbers_stand_beside_ours() -> None:
         ],
         "fashion_mnist_step",
     )
-    table = build_table(runs, paper, published)
+    table = build_table(runs, setting_spec(paper, alone), published)
     published_values = {name: [cell.value for cell in column(table, f"{name}_published")] for name in paper.metrics}
     assert published_values["minority"] == [50.5, 75.7, 50.0, 74.9, 55.03, 77.9, 44.43, 74.77, 53.43, 64.7]
-    assert published_values["majority"] == [90.44, 87.33, 90.69, 87.37, 85.94, 87.27, 91.13, 88.63, 94.34, 90.28]
     assert published_values["overall"] == [78.46, 83.84, 78.48, 83.63, 76.67, 84.46, 77.12, 84.47, 81.42, 84.56]
     gains = column(table, "minority_gain_published")
     assert gains[0] is None
     assert gains[1].value == pytest.approx(25.2)
-    assert column(table, "majority") == [None] * 10
     ours = column(table, "minority")
     assert [cell.value for cell in ours[:2]] == [pytest.approx(40)] * 2
     assert ours[2:] == [None] * 8
@@ -264,6 +344,21 @@ def test_every_algorithm_has_its_baseline_and_its_own_front() -> None:
     assert column(table, "arm") == SHIPPED_ROWS
     assert [cell and round(cell.value, 6) for cell in column(table, "overall_gain")] == [None, 3.0, 0.0] * 2
     assert any("Pareto front on the selecting images" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    ("profile", "partition", "shown"),
+    [
+        ("lt", "dirichlet", "alpha 0.3, imbalance factor 100, "),
+        ("natural", "natural", ""),
+        ("balanced", "dirichlet", "alpha 0.3, "),
+        ("step", "iid", "imbalance factor 100, "),
+    ],
+)
+def test_the_setting_leaves_out_what_nothing_reads(profile: str, partition: str, shown: str) -> None:
+    fields = {"param:data.alpha": "0.3", "param:data.imbalance_factor": "100", "param:data.partition": partition}
+    runs = study([{**item, **fields, "profile": profile} for item in rows()])
+    assert dict(build_table(runs, spec()).facts)["setting"] == f"{shown}rounds 10, lr 0.05"
 
 
 def test_the_default_setting_off_the_front_comes_last() -> None:

@@ -1,78 +1,80 @@
-"""One table in three formats, byte for byte."""
+"""One table as Markdown, CSV and JSON, byte for byte."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.render import (
+    FORMATS,
     cell_text,
     check_formats,
     comma_separated,
-    escape_latex,
-    latex,
     markdown,
+    table_json,
     write_table,
 )
 from fedrela_bench.reporting.table import Column, Gain, Measure, Table
-
-TABLE = Table(
-    title="Base & FedReLa, 30 %",
-    columns=(
-        Column("arm", "arm"),
-        Column("tail", "tail", "measure"),
-        Column("tail_gain", "Δ tail", "gain"),
-        Column("tail_published", "tail (paper)", "published"),
-        Column("n", "n", "count"),
-    ),
-    rows=(
-        ("fed_avg", Measure(1 / 3, 0.25, 3), None, Measure(50.5), 3),
-        ("a|b, τ=0.05", Measure(20.0, None, 1, "†"), Gain(1.5, 1.0, 2.0, 3), None, 1),
-        ("c", None, Gain(-1.0, None, None, 1), None, 1),
-    ),
-    facts=(("split", "test"), ("round rule", "last5")),
-    notes=("† oracle.",),
-    summary="Accuracy in %.",
-)
+from tests.reporting.samples import GROUPED, HOSTILE, PLAIN
 
 
 def test_markdown() -> None:
-    assert markdown(TABLE) == (
+    assert markdown(PLAIN) == (
         "## Base & FedReLa, 30 %\n"
         "\n"
-        "| arm          |        tail |               Δ tail | tail (paper) |   n |\n"
-        "| ------------ | ----------: | -------------------: | -----------: | --: |\n"
-        "| fed_avg      | 0.33 ± 0.25 |                    – |        50.50 |   3 |\n"
-        "| a\\|b, τ=0.05 |  20.00 ± –† | +1.50 [+1.00, +2.00] |            – |   1 |\n"
-        "| c            |           – |                -1.00 |            – |   1 |\n"
+        "| arm          |        tail |                Δ tail | tail (paper) |   n |\n"
+        "| ------------ | ----------: | --------------------: | -----------: | --: |\n"
+        "| fed_avg      | 0.33 ± 0.25 |                     – |        50.50 |   3 |\n"
+        "| a\\|b, τ=0.05 |  20.00 ± –† | +1.50 [+1.00, +2.00]† |            – |   1 |\n"
+        "| c            |           – |                 -1.00 |            – |   1 |\n"
         "\n"
         "- split: test\n"
         "- round rule: last5\n"
         "\n"
         "† oracle.  \n"
+        "\n"
+        "### Paired gains\n"
+        "\n"
+        "| row          | metric |      Δ |   n |          t 95% |  bootstrap 95% |\n"
+        "| ------------ | ------ | -----: | --: | -------------: | -------------: |\n"
+        "| a\\|b, τ=0.05 | tail   | +1.50† |   3 | [+1.00, +2.00] | [+1.25, +1.75] |\n"
     )
 
 
+def test_markdown_sets_the_best_of_a_column_bold_and_names_its_setting() -> None:
+    rows = [line for line in markdown(GROUPED).splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in rows[0].split("|")[2:5]] == [
+        "IF = 50: tail",
+        "IF = 50: Δ tail",
+        "IF = 100 & α = 0.1: tail",
+    ]
+    bold = [re.findall(r"\*\*(.*?)\*\*", line) for line in rows[2:7]]
+    # 65 rests on two seeds only, 70.004 and 70.001 are printed alike, and the published column has no best.
+    assert bold == [["70.00 ± 0.50"], ["62.00 ± 1.25", "70.00 ± 0.50"], [], [], []]
+
+
+def test_a_name_cannot_break_the_markdown_table() -> None:
+    lines = [line for line in markdown(GROUPED).splitlines() if "alert" in line and line.startswith("| ")]
+    assert len(lines) == 2
+    assert all("\\<script>" in line and re.search(r"(?<!\\)<", line) is None for line in lines)
+    assert re.sub(r"\\\|", "", lines[0]).count("|") == len(GROUPED.columns) + 1
+
+
 def test_markdown_ends_with_its_figures() -> None:
-    text = markdown(TABLE, [("my study_tail.png", "tail accuracy"), ("p.png", "front")])
-    assert text == markdown(TABLE) + "\n![tail accuracy](my%20study_tail.png)\n\n![front](p.png)\n"
-
-
-def test_a_fact_of_several_lines_stays_a_comment() -> None:
-    text = latex(replace(TABLE, facts=(("dataset", "a\nb"),)))
-    assert "% dataset: a b\n\\begin" in text
+    text = markdown(PLAIN, [("my study_tail.png", "tail accuracy"), ("p.png", "front")])
+    assert text == markdown(PLAIN) + "\n![tail accuracy](my%20study_tail.png)\n\n![front](p.png)\n"
 
 
 def test_csv_keeps_every_digit_and_carries_the_facts() -> None:
-    lines = list(csv.DictReader(io.StringIO(comma_separated(TABLE))))
+    lines = list(csv.DictReader(io.StringIO(comma_separated(PLAIN))))
     assert list(lines[0]) == [
         "arm",
         "tail",
@@ -83,52 +85,44 @@ def test_csv_keeps_every_digit_and_carries_the_facts() -> None:
         "tail_gain_low",
         "tail_gain_high",
         "tail_gain_n",
+        "tail_gain_boot_low",
+        "tail_gain_boot_high",
+        "tail_gain_marks",
         "tail_published",
         "n",
         "split",
         "round_rule",
+        "notes",
     ]
     assert float(lines[0]["tail"]) == 1 / 3
     assert (lines[0]["tail_published"], lines[0]["round_rule"]) == ("50.5", "last5")
     assert (lines[1]["tail_marks"], lines[1]["tail_std"], lines[1]["tail_gain_low"]) == ("†", "", "1.0")
+    assert (lines[1]["tail_gain_boot_low"], lines[1]["tail_gain_marks"]) == ("1.25", "†")
     assert (lines[2]["tail"], lines[2]["tail_gain"], lines[2]["tail_gain_high"]) == ("", "-1.0", "")
+    assert {line["notes"] for line in lines} == {"† oracle."}
 
 
-def test_latex() -> None:
-    assert latex(TABLE) == (
-        "% Needs \\usepackage{booktabs}.\n"
-        "% split: test\n"
-        "% round rule: last5\n"
-        "\\begin{table*}[t]\n"
-        "\\centering\n"
-        "\\small\n"
-        "\\setlength{\\tabcolsep}{4pt}\n"
-        "\\caption{Base \\& FedReLa, 30 \\%}\n"
-        "\\begin{tabular}{lrrrr}\n"
-        "\\toprule\n"
-        "arm & tail & $\\Delta$ tail & tail (paper) & n \\\\\n"
-        "\\midrule\n"
-        "fed\\_avg & 0.33 $\\pm$ 0.25 & -- & 50.50 & 3 \\\\\n"
-        "a\\textbar{}b, $\\tau$=0.05 & 20.00 $\\pm$ --$\\dagger$ & +1.50 [+1.00, +2.00] & -- & 1 \\\\\n"
-        "c & -- & -1.00 & -- & 1 \\\\\n"
-        "\\bottomrule\n"
-        "\\end{tabular}\n"
-        "\\par\\smallskip\\footnotesize Accuracy in \\%. $\\dagger$ oracle.\n"
-        "\\end{table*}\n"
-    )
+def test_csv_gives_text_back_unchanged() -> None:
+    lines = list(csv.DictReader(io.StringIO(comma_separated(GROUPED))))
+    assert [line["arm"] for line in lines] == [row[0] for row in GROUPED.rows]
+    assert {line["dataset"] for line in lines} == {HOSTILE}
+    assert len(lines[0]) == len(set(lines[0]))
 
 
-def test_every_special_character_of_latex_is_escaped() -> None:
-    assert escape_latex(r"\&%$#_{}~^") == (r"\textbackslash{}\&\%\$\#\_\{\}\textasciitilde{}\textasciicircum{}")
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(0, 1e6), st.floats(-1e3, 1e3))
+@settings(deadline=None)
+def test_csv_gives_every_number_back_exactly(value: float, std: float, low: float) -> None:
+    columns = (Column("arm", "arm"), Column("x", "x", "measure"), Column("g", "g", "gain"))
+    rows = (("a", Measure(value, std, 3), Gain(value, low, std, 3, "", low, std)),)
+    line = next(csv.DictReader(io.StringIO(comma_separated(Table("t", columns, rows, ())))))
+    assert [float(line[name]) for name in ("x", "x_std", "g", "g_low", "g_boot_high")] == [value, std, value, low, std]
 
 
-@given(st.text("ab\\&%$#_{}~^<>|τ±", max_size=20))
-def test_escaped_text_has_balanced_braces_and_no_bare_specials(text: str) -> None:
-    escaped = escape_latex(text)
-    plain = re.sub(r"\\[&%$#_{}]", "", escaped)
-    assert plain.count("{") == plain.count("}")
-    assert plain.count("$") % 2 == 0
-    assert not re.search(r"[&%#_~^]", plain)
+def test_json_has_every_number_and_no_other_types() -> None:
+    values = json.loads(json.dumps(table_json(PLAIN), allow_nan=False))
+    assert values["rows"][0]["tail"] == {"value": 1 / 3, "std": 0.25, "n": 3, "marks": ""}
+    assert values["rows"][2]["tail"] is None
+    assert values["facts"] == dict(PLAIN.facts)
 
 
 def test_a_dash_for_what_is_missing_and_none_for_zero() -> None:
@@ -139,14 +133,14 @@ def test_a_dash_for_what_is_missing_and_none_for_zero() -> None:
 
 
 def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
-    first = write_table(TABLE, tmp_path / "a", "t", ["md", "csv", "tex"])
-    second = write_table(TABLE, tmp_path / "b", "t", ["md", "csv", "tex"])
-    assert [path.name for path in first] == ["t.md", "t.csv", "t.tex"]
+    first = write_table(GROUPED, tmp_path / "a", "t", FORMATS)
+    second = write_table(GROUPED, tmp_path / "b", "t", FORMATS)
+    assert [path.name for path in first] == ["t.md", "t.csv", "t.tex", "t.html"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_formats() -> None:
     assert check_formats("csv, md,csv") == ["csv", "md"]
     for wrong in ("pdf", "", "md,docx"):
-        with pytest.raises(ConfigError, match="choose from md, csv, tex"):
+        with pytest.raises(ConfigError, match="choose from md, csv, tex, html"):
             check_formats(wrong)

@@ -1,0 +1,88 @@
+"""For each base algorithm its runs without relabelling and the relabelled runs to show beside them, seed by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedrela_bench.reporting.arms import Arm, objective_means
+from fedrela_bench.reporting.evidence import NotDrawn
+
+if TYPE_CHECKING:
+    from fedrela_bench.reporting.select import RoundRule
+    from fedrela_bench.reporting.source import StudyRuns
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A relabelled arm.
+
+    Attributes:
+        label: the arm's.
+        algorithm: its base algorithm.
+        runs: seed to (run id of the trunk it forked from, its own run id).
+    """
+
+    label: str
+    algorithm: str
+    runs: Mapping[int, tuple[str, str]]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """In order."""
+        return tuple(sorted(self.runs))
+
+
+def pairs(runs: StudyRuns, arms: Sequence[Arm], rule: RoundRule) -> list[Pair]:
+    """One relabelled arm of each base algorithm, in the order of the arms.
+
+    Of several it is the balanced one: nearest to the best of every objective on the images that choose, each scaled to
+    0..1 over the algorithm's arms.
+
+    Raises:
+        NotDrawn: no arm relabels, or none beside its trunk.
+    """
+    found = []
+    for algorithm in dict.fromkeys(arm.algorithm for arm in arms):
+        own = [arm for arm in arms if arm.algorithm == algorithm and not arm.is_baseline and _relabels(arm)]
+        points = [objective_means(runs, arm.runs, runs.objectives, rule) for arm in own]
+        if own:
+            arm = own[balanced(points)]
+            pair = Pair(arm.label, algorithm, dict(_partners(runs, arm)))
+            found += [pair] if pair.runs else []
+    if not found:
+        raise NotDrawn("no finished run relabels")
+    return found
+
+
+def balanced(points: Sequence[Sequence[float]]) -> int:
+    """Place of the point nearest to the best of every coordinate, each scaled to 0..1; the first of several.
+
+    Args:
+        points: at least one; NaN is worse than everything.
+    """
+    columns = [[value for value in column if not math.isnan(value)] for column in zip(*points, strict=True)]
+    away = [sum(_away(value, column) for value, column in zip(point, columns, strict=True)) for point in points]
+    return away.index(min(away))
+
+
+def _away(value: float, column: Sequence[float]) -> float:
+    if math.isnan(value):
+        return 2.0
+    low, high = min(column), max(column)
+    return ((high - value) / (high - low)) ** 2 if high > low else 0.0
+
+
+def _relabels(arm: Arm) -> bool:
+    taus = arm.runs.get("param:relabel.tau")
+    return taus is None or bool((taus.astype(float) > 0).all())
+
+
+def _partners(runs: StudyRuns, arm: Arm) -> Iterator[tuple[int, tuple[str, str]]]:
+    trunks = runs.frame[runs.frame["kind"] == "trunk"]
+    for _, row in arm.runs.sort_values("seed").iterrows():
+        trunk = trunks[(trunks["key"] == row["trunk_key"]) & (trunks["seed"] == row["seed"])]
+        if len(trunk):
+            yield int(row["seed"]), (str(trunk["run_id"].iloc[0]), str(row["run_id"]))
