@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from fedrela_bench.errors import ConfigError
+from fedrela_bench.errors import ConfigError, RunError
 
+MIB = 1 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES, _HEAP_BYTES = 256 << 20, 32 << 20
 
@@ -52,3 +55,40 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type == "cpu":
         return tensor
     return (tensor.pin_memory() if tensor.numel() else tensor).to(device, non_blocking=True)
+
+
+@contextmanager
+def memory_share(share: float, device: torch.device) -> Iterator[None]:
+    """This process may hold that share of the GPU's memory inside the block; nothing is reserved for it.
+
+    Args:
+        share: above 0, at most 1.
+        device: the GPU.
+
+    Raises:
+        RunError: the block wanted more.
+    """
+    place = device if device.index is not None else None
+    torch.cuda.set_per_process_memory_fraction(share, place)
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        total = torch.cuda.get_device_properties(device).total_memory
+        raise RunError(
+            f"out of GPU memory: this process may hold {share:.1%} of it, {share * total / MIB:,.0f} MiB. Lower "
+            "training.batch_size, give trials a larger share of the GPU (--gpus-per-trial), or choose a smaller model"
+        ) from error
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, place)
+
+
+def peak_memory() -> dict[str, int]:
+    """What this process's tensors held of its GPU at most since the peak was reset, and what the GPU has, in bytes.
+
+    Returns:
+        ``peak_bytes`` and ``total_bytes``; nothing where no GPU was used.
+    """
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return {}
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return {"peak_bytes": int(torch.cuda.max_memory_allocated()), "total_bytes": int(total)}

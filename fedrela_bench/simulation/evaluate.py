@@ -53,6 +53,12 @@ class Evaluator:
                     parts.setdefault(name, []).append(logits.argmax(dim=1))
         return {name: torch.cat(predicted).cpu().numpy() for name, predicted in parts.items()}
 
+    def scores(self, model: FlatModel, algorithm: Algorithm, server: Server) -> Tensor:
+        """(M, C) what `Algorithm.score` gives for all images."""
+        with torch.inference_mode(), autocast(self.amp, model.params.device):
+            parts = self._outputs(model, algorithm, 0, len(self.images))
+            return torch.cat([algorithm.score(model.net, outputs, server) for outputs in parts])
+
     def collect(self, model: FlatModel, algorithm: Algorithm) -> Outputs:
         """Features (M, d) and logits (M, C) of all test images."""
         with torch.inference_mode(), autocast(self.amp, model.params.device):

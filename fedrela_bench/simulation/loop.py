@@ -10,6 +10,7 @@ import torch
 
 from fedrela_bench.config import TrialConfig
 from fedrela_bench.data.federated import FederatedDataset
+from fedrela_bench.data.load import settled
 from fedrela_bench.errors import ConfigError, RunError
 from fedrela_bench.simulation.devices import usable_device
 from fedrela_bench.simulation.evaluate import SCORED
@@ -51,7 +52,7 @@ class Simulation:
     ) -> None:
         if workers < 1:
             raise ConfigError(f"workers = {workers} must be at least 1")
-        self.config = config
+        self.config = config = settled(config, dataset)
         self.dataset = dataset
         place = usable_device(device)
         self.model, self.algorithm, server = make_model(config, dataset, place)

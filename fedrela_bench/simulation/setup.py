@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ class Resident:
     """Data on the device."""
 
     images: Tensor
-    """(n, H, W, C) uint8 training images in position order."""
+    """(n, H, W, C) uint8 training images, or (n, 1, D, 1) float32 rows, in position order."""
     original: Tensor
     """(n,) labels of the dataset."""
     test_images: Tensor
@@ -61,7 +61,7 @@ def make_resident(
             "the dataset was loaded for another configuration (data section, clients or partition seed differ); "
             "load it with the one that is simulated"
         )
-    pipeline = Pipeline(dataset.normalization, dataset.augment, DTYPES[config.training.dtype])
+    pipeline = Pipeline(dataset.normalization, dataset.augment, DTYPES[config.training.dtype], dataset.is_table)
     return Resident(
         images=torch.from_numpy(np.ascontiguousarray(dataset.train_images[dataset.subset])).to(device),
         original=torch.from_numpy(dataset.labels.astype(np.int64)).to(device),
@@ -88,7 +88,7 @@ def evaluation_slices(config: TrialConfig, dataset: FederatedDataset) -> dict[Li
     if config.evaluation.selection == "test_slice":
         selection, report = dataset.test_slices()
         return {"test": report, "val": selection}
-    return {"test": np.arange(len(dataset.test_labels))}
+    return {"test": dataset.test_rows()}
 
 
 def class_groups(config: TrialConfig, dataset: FederatedDataset) -> Groups:
@@ -99,20 +99,39 @@ def class_groups(config: TrialConfig, dataset: FederatedDataset) -> Groups:
     return shot_groups(dataset.class_counts if rule == "train_counts" else dataset.client_counts, rule)
 
 
-def _model_name(config: TrialConfig, dataset: FederatedDataset) -> str:
+class Shaped(Protocol):
+    """What a network depends on, such as a dataset."""
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of one image."""
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether samples are standardised rows, not images."""
+
+
+def _model_name(config: TrialConfig, dataset: Shaped) -> str:
     if config.training.model != "auto":
         return config.training.model
     return default_model(config.data.source, dataset.input_shape, config.data.profile)
 
 
-def build_network(config: TrialConfig, dataset: FederatedDataset) -> tuple[Algorithm, Net]:
+def build_network(config: TrialConfig, dataset: Shaped) -> tuple[Algorithm, Net]:
     """Algorithm and network on the meta device: no memory, nothing drawn.
 
     Raises:
         ConfigError: unknown model or algorithm, wrong options, a model that does not suit the images, a posterior head
-            that the algorithm does not have, or no shuffling where the algorithm draws an epoch's samples.
+            that the algorithm does not have, no shuffling where the algorithm draws an epoch's samples, or an algorithm
+            that needs images for the rows of a table.
     """
     algorithm = build_algorithm(config.federation.algorithm, config.federation.options, dataset.num_classes)
+    if dataset.is_table and algorithm.needs_images():
+        raise ConfigError(f"{algorithm.name} cannot train on the rows of a table: {algorithm.needs_images()}")
     head = config.relabel.posterior_head
     if head not in ("auto", *algorithm.posterior_heads):
         name = f"relabel.posterior_head = {head!r} of {algorithm.name}"

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import pickle
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedrela_bench.config import TrialConfig, digest
-from fedrela_bench.errors import StoreError
-from fedrela_bench.files import write_atomically
+from fedrela_bench.simulation.sealed import other_version, read_values, write_values
 
-MAGIC = b"fedrela-bench snapshot "
+KIND = "snapshot"
 
 
 @dataclass(frozen=True)
@@ -61,20 +56,12 @@ def base_key(config: TrialConfig, data_digest: str) -> str:
 
 
 def save_snapshot(path: Path, snapshot: Snapshot) -> None:
-    """Write one file, atomically: temporary name, fsync, rename. Its first line holds the digest of the rest.
+    """Write one file, atomically, with its digest.
 
     Raises:
         StoreError: the file cannot be written (full disk, permissions); what was under `path` before is still there.
     """
-    buffer = io.BytesIO()
-    torch.save(asdict(snapshot), buffer)
-    data = buffer.getvalue()
-    try:
-        write_atomically(path, MAGIC + _digest(data).encode() + b"\n" + data)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write snapshot {path}: {error.strerror or error}; free space or choose --out"
-        ) from error
+    write_values(path, KIND, asdict(snapshot))
 
 
 def load_snapshot(path: Path) -> Snapshot:
@@ -83,17 +70,8 @@ def load_snapshot(path: Path) -> Snapshot:
     Raises:
         StoreError: missing, damaged or written by another version.
     """
+    values = read_values(path, KIND)
     try:
-        head, _, data = path.read_bytes().partition(b"\n")
-    except OSError as error:
-        raise StoreError(f"cannot read snapshot {path}: {error.strerror or error}") from error
-    if head != MAGIC + _digest(data).encode():
-        raise StoreError(f"snapshot {path} is damaged (its digest does not match); delete it to compute it again")
-    try:
-        return Snapshot(**torch.load(io.BytesIO(data), weights_only=True))
-    except (TypeError, RuntimeError, pickle.UnpicklingError) as error:
-        raise StoreError(f"snapshot {path} was written by another version; delete it to compute it again") from error
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+        return Snapshot(**values)
+    except TypeError as error:
+        raise other_version(path, KIND) from error

@@ -97,7 +97,7 @@ class Workers:
         try:
             images = Images.keep(folder, self.work.data.images, self.work.data.test_images)
         except OSError as error:
-            megabytes = (self.work.data.images.numel() + self.work.data.test_images.numel()) >> 20
+            megabytes = (self.work.data.images.nbytes + self.work.data.test_images.nbytes) >> 20
             raise RunError(
                 f"the images for the workers cannot be written to {folder}: {error.strerror or error}; set TMPDIR to a "
                 f"folder with {megabytes + 1} MiB free, or use workers = 1"

@@ -8,13 +8,18 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from fedrela_bench.tracking.datasets import CONTEXT, SOURCE_TYPE, DatasetEntry
 from fedrela_bench.tracking.manifest import Record
+from fedrela_bench.tracking.models import model_note, write_model
+from fedrela_bench.tracking.notes import NOTE
 from fedrela_bench.tracking.payload import LONG_PARAMS, cut, params_of, write_artifacts
 from fedrela_bench.tracking.ui import SQLITE, check_uri, database_of
 
 Point = tuple[str, float, int, int]
-BATCH = 900
+MOST_ITEMS = 1000
+"""Metrics, parameters and tags that MLflow takes in one call."""
 PARAM_BATCH = 100
 UNFINISHED = ".tmp"
 LITTER_SECONDS = 3600.0
@@ -25,6 +30,7 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_UV_AUTO_DETECT": "false",
 }
 
 
@@ -41,7 +47,7 @@ class Backend:
             os.environ.setdefault(name, value)
         from mlflow.tracking import MlflowClient
 
-        for logger in ("mlflow", "alembic"):
+        for logger in ("mlflow", "alembic", "urllib3.connectionpool"):
             # Errors are reported by the caller, in one line each.
             logging.getLogger(logger).setLevel(logging.CRITICAL)
         prepare_database(uri)
@@ -95,29 +101,81 @@ class Backend:
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Metrics with their stored times (the same ones again add nothing), parameters and tags."""
+        """Metrics with their stored times (the same ones again add nothing), parameters and tags, in few calls."""
         from mlflow.entities import Metric, Param, RunTag
 
-        for start in range(0, len(points), BATCH):
-            batch = [Metric(name, value, stamp, step) for name, value, stamp, step in points[start : start + BATCH]]
-            self.client.log_batch(run_id, metrics=batch)
-        items = [Param(name, value) for name, value in (params or {}).items()]
-        for start in range(0, len(items), PARAM_BATCH):
-            self.client.log_batch(run_id, params=items[start : start + PARAM_BATCH])
-        if tags:
-            self.client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items()])
+        named = [Param(name, value) for name, value in (params or {}).items()]
+        marks = [RunTag(name, value) for name, value in (tags or {}).items()]
+        size = MOST_ITEMS - min(len(named), PARAM_BATCH) - len(marks)
+        batches = max(-(-len(points) // size), -(-len(named) // PARAM_BATCH), 1 if marks else 0)
+        for index in range(batches):
+            part = points[index * size : (index + 1) * size]
+            self.client.log_batch(
+                run_id,
+                metrics=[Metric(name, value, stamp, step) for name, value, stamp, step in part],
+                params=named[index * PARAM_BATCH : (index + 1) * PARAM_BATCH],
+                tags=marks if index == batches - 1 else [],
+            )
 
-    def log_params(self, run_id: str, record: Record) -> None:
-        """The record's configuration; what is longer than a parameter may be is also an artifact."""
+    def params(self, run_id: str, record: Record) -> dict[str, str]:
+        """The record's configuration as parameters; what is longer than one may be becomes an artifact."""
         params, whole = cut(params_of(record))
-        self.log(run_id, params=params)
         if whole:
             self.client.log_dict(run_id, whole, LONG_PARAMS)
+        return params
 
-    def upload(self, run_id: str, record: Record, folder: Path) -> None:
-        """The artifacts of a finished run."""
+    def log_dataset(self, run_id: str, entry: DatasetEntry) -> None:
+        """The run's dataset; the same one again adds nothing."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        texts = {"source": entry.source, "schema": entry.schema or None, "profile": entry.profile or None}
+        dataset = Dataset(name=entry.name, digest=entry.digest, source_type=SOURCE_TYPE, **texts)
+        self.client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", CONTEXT)])])
+
+    def drop_tag(self, run_id: str, name: str) -> None:
+        """Remove a tag, if it is there."""
+        if name in self.client.get_run(run_id).data.tags:
+            self.client.delete_tag(run_id, name)
+
+    def describe(self, tags: Mapping[str, str]) -> None:
+        """Tags of the experiment; those that are there already stay as they are."""
+        known = self.client.get_experiment(self.experiment_id).tags
+        for name, value in tags.items():
+            if known.get(name) != value:
+                self.client.set_experiment_tag(self.experiment_id, name, value)
+
+    def log_model(self, run_id: str, record: Record, source: Path, facts: Mapping[str, Any]) -> str:
+        """Log a run's scored model, once; gives its id."""
+        from mlflow.entities import LoggedModelOutput
+
+        mine = [m for m in self._models(run_id) if m.tags.get("key") == record.key]
+        if any(model.status == "READY" for model in mine):
+            return str(next(model.model_id for model in mine if model.status == "READY"))
+        tags = {"key": record.key, "algorithm": record.algorithm, "seed": str(record.seed), NOTE: model_note(record)}
+        name = f"{record.algorithm}-{record.key[:8]}"
+        made = mine[0] if mine else self.client.create_logged_model(self.experiment_id, name, run_id, tags)
+        ids = {"run_id": run_id, "model_id": str(made.model_id)}
         with tempfile.TemporaryDirectory() as temporary:
-            write_artifacts(record, folder, Path(temporary))
+            folder = Path(temporary) / "model"
+            write_model(source, folder, facts, record, ids)
+            self.client.log_model_artifacts(made.model_id, str(folder))
+        if made.model_id not in self._outputs(run_id):
+            self.client.log_outputs(run_id, [LoggedModelOutput(made.model_id, step=0)])
+        self.client.finalize_logged_model(made.model_id, "READY")
+        return ids["model_id"]
+
+    def _outputs(self, run_id: str) -> set[str]:
+        outputs = self.client.get_run(run_id).outputs
+        return {output.model_id for output in outputs.model_outputs} if outputs else set()
+
+    def _models(self, run_id: str) -> list[Any]:
+        mine = f"source_run_id = '{run_id}'"
+        return list(self.client.search_logged_models([self.experiment_id], filter_string=mine))
+
+    def upload(self, run_id: str, record: Record, folder: Path, names: Sequence[str] = ()) -> None:
+        """The artifacts of a finished run; `names` are those of the classes."""
+        with tempfile.TemporaryDirectory() as temporary:
+            write_artifacts(record, folder, Path(temporary), names)
             self.client.log_artifacts(run_id, temporary)
 
     def upload_file(self, run_id: str, path: Path, folder: str | None = None) -> None:

@@ -9,23 +9,26 @@ from __future__ import annotations
 import json
 import shlex
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedrela_bench import leases
 from fedrela_bench.errors import StoreError
-from fedrela_bench.tracking.backend import Backend
-from fedrela_bench.tracking.journal import Journal
+from fedrela_bench.tracking.backend import Backend, Point
+from fedrela_bench.tracking.curves import Curves
+from fedrela_bench.tracking.datasets import dataset_of
 from fedrela_bench.tracking.manifest import Manifest, Record
+from fedrela_bench.tracking.naming import study_name
+from fedrela_bench.tracking.notes import NOTE, run_note
+from fedrela_bench.tracking.parent import Parent, facts_of
 from fedrela_bench.tracking.payload import final_metrics, read_result, round_metrics, tags_of
 from fedrela_bench.tracking.state import RunState, State, load_state, save_state
 from fedrela_bench.tracking.ui import check_uri, tracking_uri
+from fedrela_bench.tracking.view import COLOUR_TAG, colour_of
 
 POLL_SECONDS = 2.0
 RETRY_SECONDS = 15.0
-PARENT_FILES = ("study.json", "trials.csv", "pareto.csv", "confirmed.csv")
 
 
 class Sink:
@@ -41,15 +44,15 @@ class Sink:
         self.study_dir = study_dir
         self.uri = check_uri(uri)
         self.warn = warn
-        self.summary: dict[str, float] = {}
         self.points = 0
         self.down: str | None = None
         self._manifest = Manifest(study_dir)
         self._state = State()
         self._backend: Backend | None = None
-        self._offsets: dict[str, int] = {}
+        self._curves = Curves(self._manifest)
         self._stopped: dict[str, str] = {}
         self._unsure = False
+        self._saved = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="tracking", daemon=True)
 
@@ -62,13 +65,18 @@ class Sink:
     def close(self, status: str, patience: float = 120.0) -> bool:
         """Log what is left, end every run (KILLED where no result is) and the parent with `status`.
 
+        Args:
+            status: of the study.
+            patience: seconds without any progress after which a slow MLflow is left.
+
         Returns:
             Whether MLflow has everything; if not, `sync` completes it later.
         """
         self._stop.set()
-        if self._thread.is_alive():
+        while self._thread.is_alive():
+            before = self._saved
             self._thread.join(patience)
-            if self._thread.is_alive():
+            if self._thread.is_alive() and self._saved == before:
                 self._report("MLflow does not answer in time")
                 return False
         return self._attempt(lambda: self._finish(status))
@@ -122,12 +130,13 @@ class Sink:
         self._state = load_state(self.study_dir, self.uri)
         if not self._state.parent or not backend.reopen(self._state.parent):
             known = backend.find(study["study"])
-            self._state = State(known.pop("study", ""), "", {name: RunState(run_id) for name, run_id in known.items()})
+            self._state = State(known.pop("study", ""), runs={name: RunState(run_id) for name, run_id in known.items()})
             if not self._state.parent or not backend.reopen(self._state.parent):
-                tags = {**study["parent_tags"], "kind": "study", "mlflow.runName": self.study_dir.resolve().name}
+                tags = {**study["parent_tags"], "kind": "study", "mlflow.runName": study_name(self.study_dir)}
                 self._state.parent = backend.create(tags, study["created"])
-        self._state.parent_status = ""
+        self._state.parent_status, self._state.experiment = "", backend.experiment_id
         self._backend = backend
+        self._parent().introduce(study)
         self._save_state()
         return backend
 
@@ -143,93 +152,77 @@ class Sink:
     def _drain_run(self, backend: Backend, record: Record, errors: dict[str, str]) -> None:
         state = self._state.runs.get(record.id) or self._open(backend, record)
         result = read_result(self._manifest.path(record.folder))
-        before = (state.last_round, state.prefix, state.done)
-        if not state.params:
-            # An outage may have come between the run and its parameters.
-            backend.log_params(state.run_id, record)
-            state.params = True
-        if not state.prefix:
-            state.prefix = self._copy_prefix(backend, record, state)
-        if state.prefix:
-            self._log_rounds(backend, record, state)
-        if result is not None and state.last_round >= result["last_round"]:
-            self._finish_run(backend, record, state, result)
+        params = {} if state.params else self._introduce(backend, record, state)
+        lines, tags = self._curves.fresh(record, state)
+        points = [point for line in lines for point in round_metrics(line)]
+        last = max([state.last_round, *(line["round"] for line in lines)])
+        finished = result if result is not None and last >= result["last_round"] else None
+        if finished is not None:
+            points += final_metrics(finished)
+            tags |= {"status": finished["status"], NOTE: self._note(record, finished)}
         elif record.id in errors and result is None:
             stopped = record.id in self._stopped
             status, name = ("stopped", "why") if stopped else ("failed", "error")
-            backend.log(state.run_id, tags={name: errors[record.id], "status": status})
-            state.ended = "KILLED" if stopped else "FAILED"
+            tags |= {name: errors[record.id], "status": status}
+        self._log(backend, state, points, params, tags)
+        state.params = True
+        self._curves.settle(record, state, lines, tags)
+        if finished is not None:
+            self._finish_run(backend, record, state, finished)
+        elif record.id in errors and result is None:
+            state.ended = "KILLED" if record.id in self._stopped else "FAILED"
             backend.end(state.run_id, state.ended)
-        if before != (state.last_round, state.prefix, state.done) or state.ended:
+        if points or params or tags:
             self._save_state()
 
     def _open(self, backend: Backend, record: Record) -> RunState:
-        tags = {**tags_of(record, self._study()), "mlflow.parentRunId": self._state.parent}
+        tags = {**tags_of(record, self._study()), "mlflow.parentRunId": self._state.parent, NOTE: self._note(record)}
+        tags |= {COLOUR_TAG: colour_of(len(self._state.runs))}
         state = self._state.runs[record.id] = RunState(backend.create(tags, record.created))
         self._save_state()
         return state
 
-    def _copy_prefix(self, backend: Backend, record: Record, state: RunState) -> bool:
-        """The rounds that the run shares, so that curves overlay; False while they are not there."""
-        if not record.trunk_folder or not record.fork_round:
-            return True
-        lines = self._shared_lines(record.trunk_folder, 1, record.fork_round)
-        if lines is not None and record.branch_folder and len(lines) == record.fork_round:
-            after = self._shared_lines(record.branch_folder, record.fork_round + 1, record.branch_round)
-            lines = None if after is None else lines + after
-        if lines is None:
-            return False
-        self._log(backend, state, [point for line in lines for point in round_metrics(line)])
-        backend.log(state.run_id, tags={"prefix_copied": f"1..{len(lines)}"})
-        state.last_round = max(state.last_round, len(lines))
-        return True
+    def _introduce(self, backend: Backend, record: Record, state: RunState) -> dict[str, str]:
+        """Parameters to log, and the dataset; an outage may have come between a run and them."""
+        entry = dataset_of(record, self._study())
+        if entry is not None:
+            backend.log_dataset(state.run_id, entry)
+        return backend.params(state.run_id, record)
 
-    def _shared_lines(self, name: str, first: int, last: int) -> list[dict[str, Any]] | None:
-        """Rounds of another run's journal; None while it has not come that far."""
-        folder = self._manifest.path(name)
-        lines = Journal(folder / "rounds.jsonl").rounds(first)[: last - first + 1]
-        return None if len(lines) < last - first + 1 and read_result(folder) is None else lines
+    def _note(self, record: Record, result: dict[str, Any] | None = None) -> str:
+        base = read_result(self._manifest.path(record.trunk_folder)) if record.trunk_folder else None
+        link = self._parent().link(record.trunk_key)
+        trunk = f"[its trunk]({link})" if link else "its trunk"
+        final = {} if result is None else result["final"]
+        return run_note(record, self._study(), trunk, final, {} if base is None else base["final"])
 
-    def _log_rounds(self, backend: Backend, record: Record, state: RunState) -> None:
-        journal = Journal(self._manifest.path(record.folder) / "rounds.jsonl")
-        lines, offset = journal.tail(self._offsets.get(record.id, 0))
-        fresh = [line for line in lines if line["round"] > state.last_round]
-        self._log(backend, state, [point for line in fresh for point in round_metrics(line)])
-        self._offsets[record.id] = offset
-        state.last_round = max([state.last_round, *(line["round"] for line in fresh)])
-
-    def _log(self, backend: Backend, state: RunState, points: list[tuple[str, float, int, int]]) -> None:
+    def _log(
+        self, backend: Backend, state: RunState, points: list[Point], params: dict[str, str], tags: dict[str, str]
+    ) -> None:
         if points and state.ended:
             backend.reopen(state.run_id)
             state.ended = ""
-        backend.log(state.run_id, points)
+        backend.log(state.run_id, points, params, tags)
         self.points += len(points)
 
     def _finish_run(self, backend: Backend, record: Record, state: RunState, result: dict[str, Any]) -> None:
-        backend.log(state.run_id, final_metrics(result), tags={"status": result["status"]})
-        backend.upload(state.run_id, record, self._manifest.path(record.folder))
+        names = facts_of(self._study(), record).get("class_names", ())
+        backend.upload(state.run_id, record, self._manifest.path(record.folder), names)
         backend.end(state.run_id, "FINISHED", result["owner"]["time"])
         state.ended, state.done = "FINISHED", True
 
     def _finish(self, status: str) -> None:
         self.drain()
-        backend, study = self._connect(), self._study()
+        backend = self._connect()
         for state in self._state.runs.values():
             if not state.ended:
                 backend.end(state.run_id, "KILLED")
                 state.ended = "KILLED"
-        stamp = int(time.time() * 1000)
-        points = [(name, value, stamp, 0) for name, value in self.summary.items()]
-        backend.log(self._state.parent, points, params={"space": json.dumps(study["identity"]["space"])[:6000]})
-        for path in (
-            *(self.study_dir / name for name in PARENT_FILES),
-            *sorted((self.study_dir / "best").glob("*.yaml")),
-        ):
-            if path.exists():
-                backend.upload_file(self._state.parent, path, "best" if path.parent.name == "best" else None)
-        backend.end(self._state.parent, status)
-        self._state.parent_status = status
+        self._parent().conclude(self._study(), status)
         self._save_state()
+
+    def _parent(self) -> Parent:
+        return Parent(self.study_dir, self._state, self._connect(), self._save_state)
 
     # state -----------------------------------------------------------------------------------------------------------
 
@@ -237,6 +230,7 @@ class Sink:
         return dict(json.loads((self.study_dir / "study.json").read_text(encoding="utf-8")))
 
     def _save_state(self) -> None:
+        self._saved += 1
         save_state(self.study_dir, self.uri, self._state)
 
 
@@ -262,3 +256,22 @@ def sync(study_dir: Path, uri: str | None = None) -> dict[str, int]:
         if not sink.close("FINISHED"):
             raise StoreError(f"MLflow at {target} cannot be written ({sink.down}); start the server and repeat")
     return {"runs": len(Manifest(study_dir).read()[0]), "points": sink.points}
+
+
+def attach_report(study_dir: Path, files: Sequence[Path], uri: str | None = None) -> None:
+    """Put a report's files beside the study's parent run; nothing is done where it has them.
+
+    Raises:
+        StoreError: MLflow cannot be written.
+    """
+    target = check_uri(uri if uri is not None else tracking_uri(study_dir))
+    state = load_state(study_dir, target)
+    if not state.parent:
+        return
+    study = json.loads((study_dir / "study.json").read_text(encoding="utf-8"))
+    try:
+        backend = Backend(target, study["experiment"])
+        Parent(study_dir, state, backend, lambda: save_state(study_dir, target, state)).attach(files)
+    except Exception as error:  # whatever the server or its client raises
+        command = shlex.join(["fedrela-bench", "sync", str(study_dir)])
+        raise StoreError(f"MLflow at {target} does not have the report ({error}); `{command}` adds it") from error

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedrela_bench.config import RelabelConfig
 from fedrela_bench.tracking.manifest import Record
+from fedrela_bench.tracking.naming import run_name
 
 MAX_PARAM = 6000
 LONG_PARAMS = "long_params.json"
@@ -69,27 +70,36 @@ def round_metrics(line: Mapping[str, Any]) -> list[tuple[str, float, int, int]]:
 
 
 def final_metrics(result: Mapping[str, Any]) -> list[tuple[str, float, int, int]]:
-    """The numbers by the round rule as ``final/...``, at the last round."""
-    stamp, step = int(result["owner"]["time"] * 1000), result["last_round"]
-    final = result["final"]
-    return [(f"final/{name}", float(final[name]), stamp, step) for name in FINAL_METRICS if name in final]
+    """The numbers by the round rule as ``final/...``; at step 0, which the UI draws as one bar for each run."""
+    stamp, final = int(result["owner"]["time"] * 1000), result["final"]
+    return [(f"final/{name}", float(final[name]), stamp, 0) for name in FINAL_METRICS if name in final]
 
 
 def tags_of(record: Record, study: Mapping[str, Any]) -> dict[str, str]:
     """Identity and provenance of a run."""
     own = {"kind": record.kind, "key": record.key, "trunk_key": record.trunk_key or record.key}
     own |= {"algorithm": record.algorithm, "seed": str(record.seed)}
+    own |= {"trial": str(record.trial)} if record.trial is not None else {}
     if record.kind == "cell":
-        own |= {"trial": str(record.trial), "fork_round": str(record.fork_round)}
+        relabel = record.config.get("relabel", {})
+        own |= {name: str(relabel[name]) for name in ("tau", "start", "period") if name in relabel}
+        own |= {"fork_round": str(record.fork_round)}
     shared = {
         name: str(study[name]) for name in ("study", "dataset", "selection", "round_rule", "device") if name in study
     }
     versions = {f"version.{name}": str(value) for name, value in study.get("versions", {}).items()}
-    return {**shared, **versions, **own, **record.tags, "mlflow.runName": record.name}
+    return {**shared, **versions, **own, **record.tags, "mlflow.runName": run_name(record, study)}
 
 
-def write_artifacts(record: Record, folder: Path, target: Path) -> None:
-    """Collect a finished run's files: resolved config, journal, arrays, and tables of the relabel flow and classes."""
+def write_artifacts(record: Record, folder: Path, target: Path, names: Sequence[str] = ()) -> None:
+    """Collect a finished run's files: resolved config, journal, arrays, and tables and pictures made of them.
+
+    Args:
+        record: of the run.
+        folder: where its files are.
+        target: folder to fill.
+        names: of the classes; their numbers where there are none.
+    """
     from fedrela_bench.yaml_io import dump_yaml
 
     (target / "config.yaml").write_text(dump_yaml(dict(record.config)), encoding="utf-8")
@@ -98,6 +108,7 @@ def write_artifacts(record: Record, folder: Path, target: Path) -> None:
             shutil.copy(path, target / path.name)
     _write_flow(folder, target / "relabel_flow.csv")
     _write_classes(folder / "curves.npz", target / "per_class.csv")
+    _write_confusions(folder / "curves.npz", target, names)
 
 
 def _write_flow(folder: Path, target: Path) -> None:
@@ -125,6 +136,24 @@ def _write_classes(path: Path, target: Path) -> None:
     if names:
         rows = [(index, *values) for index, values in enumerate(zip(*(last[name] for name in names), strict=True))]
         _write_csv(target, ("class", *(name.removeprefix("per_class_") for name in names)), rows)
+
+
+def _write_confusions(path: Path, target: Path, names: Sequence[str]) -> None:
+    """``confusion_<slice>.csv`` and ``.png`` of the last round."""
+    import numpy as np
+
+    from fedrela_bench.tracking.picture import draw_confusion
+
+    if not path.exists():
+        return
+    with np.load(path) as arrays:
+        matrices = {name: arrays[name] for name in arrays.files if name.startswith("confusion_")}
+    for name, matrix in matrices.items():
+        classes = list(names) if len(names) == len(matrix) else [str(label) for label in range(len(matrix))]
+        rows = [(label, *map(int, row)) for label, row in zip(classes, matrix, strict=True)]
+        _write_csv(target / f"{name}.csv", ("true class", *classes), rows)
+        title = f"{name.removeprefix('confusion_')} images after the last round"
+        draw_confusion(matrix, classes, title, target / f"{name}.png")
 
 
 def _write_csv(path: Path, header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:

@@ -16,6 +16,8 @@ from fedrela_bench.tracking.journal import Journal
 
 HEARTBEAT_SECONDS = 60.0
 REFRESH_SECONDS = 1.0
+MARKS = {"futile": "stopped:"}
+"""What a status is called where it is not its own name."""
 
 
 @dataclass
@@ -105,7 +107,7 @@ class Progress:
         self._say({"event": "started", "key": key, "label": item.label}, None)
 
     def end(self, key: str, label: str, status: str, values: dict[str, float], error: str = "") -> None:
-        """A baseline or trial is over (computed, reused or failed)."""
+        """A baseline or trial is over; without values where it reached none that count."""
         with self._lock:
             item = self.running.pop(key, None)
             seconds = time.monotonic() - item.started if item else 0.0
@@ -136,10 +138,10 @@ class Progress:
 
     def _line(self, label: str, status: str, values: dict[str, float], seconds: float, error: str) -> str:
         reached = "  ".join(f"{name} {100 * value:.2f} %" for name, value in values.items())
-        shown = error if status == "failed" else reached
         count = f"[{self.totals.finished + self.totals.failed}/{self.totals.goal}]" if self.totals.goal else ""
-        mark = "" if status == "completed" else f"  {status}"
-        return f"{count} {label}{mark}  {shown}  {seconds:.1f} s".strip()
+        mark = "" if status == "completed" else MARKS.get(status, status)
+        parts = (f"{count} {label}".strip(), mark, error or reached, f"{seconds:.1f} s")
+        return "  ".join(part for part in parts if part)
 
     def _say(self, event: dict[str, Any], text: str | None) -> None:
         with self._lock:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedrela_bench.tracking.manifest import Manifest
-from fedrela_bench.tracking.ui import database_of
+from fedrela_bench.tracking.ui import database_of, tracking_uri
+from fedrela_bench.tracking.view import address
 
 STATE = "tracking.json"
 
@@ -22,6 +24,10 @@ class RunState:
     params: bool = False
     """Its parameters are logged."""
     prefix: bool = False
+    model: str = ""
+    """MLflow's id of its logged model."""
+    best: str = ""
+    """What it is the best configuration for, as its tag says."""
     ended: str = ""
     """Terminal status that MLflow was told; a run without a result may be reopened."""
     done: bool = False
@@ -34,6 +40,10 @@ class State:
 
     parent: str = ""
     parent_status: str = ""
+    experiment: str = ""
+    """MLflow's id of the experiment."""
+    report: str = ""
+    """Digest of the report that the parent has."""
     runs: dict[str, RunState] = field(default_factory=dict)
 
 
@@ -52,7 +62,7 @@ def load_state(study_dir: Path, uri: str) -> State:
     if known is None or (database is not None and not database.exists()):
         return State()
     runs = {name: RunState(**values) for name, values in known["runs"].items()}
-    return State(known["parent"], known["parent_status"], runs)
+    return State(**{**known, "runs": runs})
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -62,6 +72,11 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
+def ui_address(study_dir: Path, uri: str | None = None, port: int = 5000) -> str:
+    """Where `ui_command`'s server shows a study."""
+    return address(port, load_state(study_dir, uri if uri is not None else tracking_uri(study_dir)).experiment)
+
+
 def is_complete(study_dir: Path, uri: str) -> bool:
     """Whether MLflow already has every run of the study, ended."""
     state = load_state(study_dir, uri)
@@ -69,4 +84,21 @@ def is_complete(study_dir: Path, uri: str) -> bool:
     ended = {name for name, run in state.runs.items() if run.done}
     ended |= {name for name in manifest.stopped() if name in state.runs and state.runs[name].ended}
     logged = all(record.id in ended for record in manifest.read()[0])
-    return state.parent_status == "FINISHED" and logged
+    return state.parent_status == "FINISHED" and logged and _best_is_known(study_dir, state)
+
+
+def _best_is_known(study_dir: Path, state: State) -> bool:
+    """Whether the best configurations' runs say so, and their models are logged where that is wanted."""
+    study = _read(study_dir / "study.json")
+    best = best_names(study)
+    said = {name: run.best for name, run in state.runs.items() if run.best}
+    modelled = study.get("log_models") != "best" or all(state.runs[name].model for name in best if name in state.runs)
+    return said == best and modelled
+
+
+def best_names(study: Mapping[str, Any]) -> dict[str, str]:
+    """What a run is best for, such as ``overall, balanced``, by its id."""
+    names: dict[str, list[str]] = {}
+    for choice, run in study.get("best", {}).items():
+        names.setdefault(run, []).append(choice)
+    return {run: ", ".join(choices) for run, choices in names.items()}

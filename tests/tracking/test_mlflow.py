@@ -103,7 +103,6 @@ def test_a_finished_study(study: Study) -> None:
     for key in ("t1", "c1"):
         study.finish(key)
     sink = Sink(study.out, study.uri)
-    sink.summary = {"trials": 1.0}
     assert sink.close("FINISHED")
     runs = study.runs()
     assert set(runs) == {"study", "t1", "c1"}
@@ -245,7 +244,7 @@ def test_long_parameters_are_cut_and_defaults_left_out(study: Study) -> None:
 
 def test_long_parameters_are_an_artifact_from_the_start(study: Study) -> None:
     config = {"federation": {"options": {"note": "x" * 10_000}}}
-    study.manifest.add(Record("trunk", "long", "store/long", "fedavg", 1, config, "long", 0.0))
+    study.manifest.add(Record("trunk", "long", "store/long", "fedavg", 2, config, "long", 0.0))
     Sink(study.out, study.uri).drain()
     whole = json.loads((study.artifacts("long") / LONG_PARAMS).read_text())
     assert whole == {"federation.options.note": "x" * 10_000}

@@ -14,12 +14,13 @@ from fedrela_bench.tracking.progress import Item, Progress
 def play(progress: Progress, folder: Path) -> None:
     Journal(folder / "rounds.jsonl").append({"round": 1})
     with progress:
-        progress.stage("search", 3)
+        progress.stage("search", 4)
         progress.begin("a", Item("trial 0 fedavg", [folder / "rounds.jsonl"], 10))
         time.sleep(0.15)
         progress.end("a", "trial 0 fedavg", "completed", {"val/tail": 0.25})
         progress.end("b", "trial 1 fedavg", "failed", {}, "no luck")
-        progress.end("c", "trial 2 fedavg", "diverged", {"val/tail": 0.0})
+        progress.end("c", "trial 2 fedavg", "diverged", {})
+        progress.end("d", "trial 3 fedavg", "futile", {}, "gain in round 6 below 0.20 points: val/tail -0.31")
         progress.note("stopping")
 
 
@@ -27,11 +28,14 @@ def test_lines_for_a_log_file(tmp_path: Path) -> None:
     stream = io.StringIO()
     play(Progress("auto", stream, heartbeat=0.05), tmp_path)
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "search: 3 to do"
-    assert "... search: 0/3 done; running: trial 0 fedavg 1/10" in lines
-    assert any(line.startswith("[1/3] trial 0 fedavg  val/tail 25.00 %  0.") for line in lines)
-    assert any(line.startswith("[2/3] trial 1 fedavg  failed  no luck") for line in lines)
-    assert any(line.startswith("[3/3] trial 2 fedavg  diverged  val/tail 0.00 %") for line in lines)
+    assert lines[0] == "search: 4 to do"
+    assert "... search: 0/4 done; running: trial 0 fedavg 1/10" in lines
+    assert any(line.startswith("[1/4] trial 0 fedavg  val/tail 25.00 %  0.") for line in lines)
+    assert any(line.startswith("[2/4] trial 1 fedavg  failed  no luck") for line in lines)
+    assert any(line.startswith("[3/4] trial 2 fedavg  diverged  0.") for line in lines)
+    stopped = "[4/4] trial 3 fedavg  stopped:  gain in round 6 below 0.20 points: val/tail -0.31  0."
+    assert any(line.startswith(stopped) for line in lines)
+    assert " 0.00 %" not in stream.getvalue()
     assert lines[-1] == "stopping"
 
 
@@ -39,7 +43,7 @@ def test_json_events(tmp_path: Path) -> None:
     stream = io.StringIO()
     play(Progress("json", stream), tmp_path)
     events = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [event["event"] for event in events] == ["stage", "started", "finished", "finished", "finished", "note"]
+    assert [event["event"] for event in events] == ["stage", "started", *["finished"] * 4, "note"]
     assert events[2]["values"] == {"val/tail": 0.25}
     assert events[3]["error"] == "no luck"
 
