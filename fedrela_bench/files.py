@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 
 
@@ -15,7 +16,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         OSError: the file cannot be written; what was under `path` is still there, and nothing else is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Threads share a process id, and so do processes of containers that share a folder.
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data)

@@ -23,7 +23,7 @@ from fedrela_bench.errors import RunError, StoreError
 HEARTBEAT_SECONDS = 10.0
 LIMIT_SECONDS = 90.0
 """Without a heartbeat for that long, an owner on another machine counts as dead."""
-UNREADABLE_SECONDS = 5.0
+UNREADABLE_SECONDS = 30.0
 """Where files cannot be linked a lease may be seen before its content; older than this it is litter."""
 POLL_SECONDS = 0.1, 1.0
 """Shortest and longest pause of a process that waits."""

@@ -60,8 +60,10 @@ def advance(
         entry.require_lease()
         if result is None:
             break
-        if result.flow is not None:
-            entry.write_arrays(f"relabel_r{result.round:04d}.npz", relabel_arrays(result))
+        flow = f"relabel_r{result.round:04d}.npz"
+        # A finished run that is repeated for its model keeps the sealed file.
+        if result.flow is not None and (result.round >= due or not (entry.folder / flow).exists()):
+            entry.write_arrays(flow, relabel_arrays(result))
         if result.round >= due:
             journal.append(journal_line(result, time.time()))
         if not _keep(run, entry, runtime, keep) and _is_due(run, saved, runtime, until):

@@ -13,6 +13,7 @@ from fedrela_bench.study.engine import Runtime, Stopped
 from fedrela_bench.study.files import write_atomic
 from fedrela_bench.study.futility import Futile
 from fedrela_bench.study.lineage import curve_of
+from fedrela_bench.study.store import remove_snapshot
 from fedrela_bench.study.trunk import run_trunk, summary
 
 
@@ -52,7 +53,30 @@ def _compute(config: TrialConfig, dataset: Any, runtime: Runtime) -> Json:
         parent = runtime.lineage(config, dataset.digest)[-2]
         return _commit(config, dataset, runtime, run_cell(parent.config, dataset, runtime)["status"], None)
     run, last = reached
+    runtime.keep_model(config, runtime.entry(config, dataset.digest), run)
     return _commit(config, dataset, runtime, run.status, last)
+
+
+def run_model(config: TrialConfig, dataset: Any, runtime: Runtime) -> None:
+    """Compute a finished run again from the last state that is there, for its scored model; its record stays.
+
+    Raises:
+        Stopped: the study is to stop.
+    """
+    entry = runtime.entry(config, dataset.digest)
+    with entry.lease(until=runtime.stopping) as held:
+        if not held:
+            raise Stopped
+        if entry.model.exists():
+            return
+        reached = reach(config, dataset, runtime, config.federation.rounds)
+        if reached is None:
+            parent = runtime.lineage(config, dataset.digest)[-2].config
+            run_model(parent, dataset, runtime)
+            write_atomic(entry.model, runtime.entry(parent, dataset.digest).model.read_bytes())
+        else:
+            runtime.engine.save_model(entry.model, reached[0])
+        remove_snapshot(entry.rolling)
 
 
 def _watch(config: TrialConfig, dataset: Any, runtime: Runtime) -> Callable[[int], None]:

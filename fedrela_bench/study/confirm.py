@@ -1,4 +1,4 @@
-"""The confirm stage: the best configurations, the paper's default and a control arm, on all seeds."""
+"""The confirm stage: the best configurations and fixed arms, the paper's default among them, on all seeds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 from fedrela_bench.config import Json
 from fedrela_bench.study.ledger import Ledger
 from fedrela_bench.study.plan import Outcome, Plan
-from fedrela_bench.study.results import Row, choose, collect, gains_over, label, pareto_front
+from fedrela_bench.study.results import Row, choose, collect, gains_over, label, paired_gains, pareto_front
 from fedrela_bench.study.space import ALGORITHM, PAPER_DEFAULT
 
 RACE_SEEDS = 3
 """Seeds of the first heat of a race; the front of that heat gets all of them."""
 RACE_SHARE = 3
 """One configuration in so many goes into the first heat."""
-START = "relabel.start"
+TAU, SCALE = "relabel.tau", "relabel.post_relabel_lr_scale"
+CONTROL, DROP = "control", "drop"
+"""Roles of the two arms with a lower learning rate from T on: without and with relabelling."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Arm:
     point: Json
     number: int | None = None
     """Optuna trial; None for arms that nothing proposed."""
+    role: str = ""
+    """`CONTROL`, `DROP`, or nothing special."""
 
 
 def leaders(plan: Plan, ledger: Ledger) -> list[Arm]:
@@ -35,7 +39,7 @@ def leaders(plan: Plan, ledger: Ledger) -> list[Arm]:
     for algorithm in plan.bases:
         front = pareto_front(_trials(plan, ledger, algorithm))
         chosen = [*choose(front, plan.request.objective_names).values(), *front]
-        kept = list({row.number: row for row in chosen}.values())[: plan.request.confirm_top]
+        kept = list({row.number: row for row in chosen}.values())[: plan.request.best_confirmed]
         arms += [_arm(row) for row in kept]
     return arms
 
@@ -62,17 +66,23 @@ def winners(plan: Plan, arms: Sequence[Arm], seeds: Sequence[int]) -> list[Arm]:
 
 
 def fixed_arms(plan: Plan) -> list[Arm]:
-    """The paper's default for every algorithm and, where asked for, the same with a lower rate and no relabelling."""
-    arms, scale = [], plan.request.lr_drop
+    """The paper's default for every algorithm; with `lr_drop` the four arms that tell relabelling from a lower rate."""
     if not plan.request.space.relabels:
         return []
-    for algorithm in plan.bases:
-        default = {ALGORITHM: algorithm, **PAPER_DEFAULT}
-        arms.append(Arm(f"{algorithm} paper default", default))
-        if scale is not None:
-            control = {**default, "relabel.tau": 0.0, "relabel.post_relabel_lr_scale": scale}
-            arms.append(Arm(f"{algorithm} control: rate times {scale:g} from T on, no relabelling", control))
-    return arms
+    return [arm for algorithm in plan.bases for arm in _fixed(algorithm, plan.request.lr_drop)]
+
+
+def _fixed(algorithm: str, drop: float | None) -> list[Arm]:
+    default: Json = {ALGORITHM: algorithm, **PAPER_DEFAULT}
+    if drop is None:
+        return [Arm(f"{algorithm} paper default", default)]
+    base, lower = {**default, TAU: 0.0}, f"rate times {drop:g} from T on"
+    return [
+        Arm(f"{algorithm} baseline", {**base, SCALE: 1.0}),
+        Arm(f"{algorithm} baseline, {lower} (control)", {**base, SCALE: drop}, role=CONTROL),
+        Arm(f"{algorithm} paper default", {**default, SCALE: 1.0}),
+        Arm(f"{algorithm} paper default, {lower}", {**default, SCALE: drop}, role=DROP),
+    ]
 
 
 def confirmed_rows(plan: Plan, arms: Sequence[Arm], seeds: Sequence[int]) -> list[Row]:
@@ -84,8 +94,10 @@ def confirmed_rows(plan: Plan, arms: Sequence[Arm], seeds: Sequence[int]) -> lis
             continue
         algorithm = arm.point[ALGORITHM]
         base = baselines.setdefault(algorithm, plan.baseline(algorithm, seeds))
-        gains = gains_over(outcome, base)
-        rows.append(Row(arm.name, algorithm, arm.point, outcome, gains, arm.number))
+        itself = base is not None and base.keys == outcome.keys
+        gains = () if itself else gains_over(outcome, base)
+        paired = {} if itself else paired_gains(outcome, base)
+        rows.append(Row(arm.name, algorithm, arm.point, outcome, gains, arm.number, paired, arm.role))
     return rows
 
 

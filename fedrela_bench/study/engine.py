@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import gc
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedrela_bench.config import TrialConfig
+import numpy as np
+
+from fedrela_bench.config import Json, TrialConfig
 from fedrela_bench.errors import BenchError
 from fedrela_bench.study.futility import Futility
 from fedrela_bench.study.keys import Fingerprint, cell_key, numerics, trunk_key
 from fedrela_bench.study.lineage import Segment
 from fedrela_bench.study.store import Entry, Store
 
+EXAMPLE_BYTES = 8192
+"""Largest image that a study's record holds."""
 ARRAY_BYTES = 256
 """Names and header of an array in an npz file."""
 
@@ -47,14 +54,18 @@ class Engine(Protocol):
     def dataset(self, config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> Any: ...
     def check(self, config: TrialConfig, dataset: Any) -> None: ...
     def measured(self, config: TrialConfig, dataset: Any) -> set[str]: ...
+    def partition(self, config: TrialConfig, dataset: Any) -> dict[str, np.ndarray]: ...
     def snapshot_bytes(self, config: TrialConfig, dataset: Any) -> int: ...
     def posterior_bytes(self, config: TrialConfig, dataset: Any) -> int: ...
+    def model_bytes(self, config: TrialConfig, dataset: Any) -> int: ...
+    def facts(self, config: TrialConfig, dataset: Any) -> Json: ...
     def simulation(self, config: TrialConfig, dataset: Any, device: str, kept: Path | None = None) -> Run: ...
+    def save_model(self, path: Path, run: Any) -> None: ...
     def save(self, path: Path, snapshot: Any) -> None: ...
     def load(self, path: Path) -> Any: ...
     def branch(self, snapshot: Any, config: TrialConfig) -> Any: ...
-    def prepare(self, threads: int, gpu_share: float) -> None: ...
-    def release(self) -> None: ...
+    def process(self, threads: int, gpu_share: float) -> AbstractContextManager[None]: ...
+    def peak_memory(self) -> Mapping[str, int]: ...
 
 
 class SimulationEngine:
@@ -89,6 +100,18 @@ class SimulationEngine:
 
         return {"overall", *(name for name, classes in class_groups(config, dataset).items() if classes)}
 
+    def partition(self, config: TrialConfig, dataset: Any) -> dict[str, np.ndarray]:
+        """What reports say about the training set: names (C,), groups (C,) and client_counts (K, C) of its classes."""
+        from fedrela_bench.simulation.setup import class_groups
+
+        members = class_groups(config, dataset).items()
+        group = {label: name for name, labels in members for label in labels}
+        return {
+            "names": np.array(dataset.class_names, dtype=np.str_),
+            "groups": np.array([group[label] for label in range(dataset.num_classes)], dtype=np.str_),
+            "client_counts": dataset.client_counts.astype(np.int32),
+        }
+
     def snapshot_bytes(self, config: TrialConfig, dataset: Any) -> int:
         """Bytes of a snapshot once every client has taken part: model, server, labels, and what clients keep."""
         import torch
@@ -96,24 +119,54 @@ class SimulationEngine:
         from fedrela_bench.simulation.setup import make_model
 
         model, algorithm, server = make_model(config, dataset, torch.device("cpu"))
-        tensors = [server.params, server.buffers, *server.state.values(), *model.counters]
         size = model.size(model.net.backbone.feature_dim, dataset.num_classes)
-        kept = algorithm.client_state_floats(size) * config.federation.clients * server.params.element_size()
+        kept = algorithm.client_state_floats(size) * len(dataset.clients) * server.params.element_size()
         labels = len(dataset.labels) * torch.int64.itemsize
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + labels + kept
+        return _global_bytes(model, server) + labels + kept
+
+    def model_bytes(self, config: TrialConfig, dataset: Any) -> int:
+        """Bytes of a run's scored model: the global model and what the server keeps."""
+        import torch
+
+        from fedrela_bench.simulation.setup import make_model
+
+        model, _, server = make_model(config, dataset, torch.device("cpu"))
+        return _global_bytes(model, server)
+
+    def facts(self, config: TrialConfig, dataset: Any) -> Json:
+        """What a reader should know of a dataset; plain values."""
+        from fedrela_bench.simulation.setup import class_groups
+
+        return {
+            "name": dataset.name,
+            "image_shape": list(dataset.train_images.shape[1:]),
+            "image_type": str(dataset.train_images.dtype),
+            "class_names": list(dataset.class_names),
+            "train_counts": dataset.class_counts.tolist(),
+            "test_counts": np.bincount(dataset.test_labels, minlength=dataset.num_classes).tolist(),
+            "client_sizes": [len(rows) for rows in dataset.clients],
+            "example": _first_image(dataset.test_images),
+            "groups": {name: list(classes) for name, classes in class_groups(config, dataset).items()},
+        }
 
     def posterior_bytes(self, config: TrialConfig, dataset: Any) -> int:
         """Bytes that a trunk keeps for every first relabelling pass, at most."""
         from fedrela_bench.simulation.firstpass import LARGEST_BYTES
 
         values = len(dataset.labels) * int(dataset.num_classes) * 8
-        return values + config.federation.clients * ARRAY_BYTES if values <= LARGEST_BYTES else 0
+        return values + len(dataset.clients) * ARRAY_BYTES if values <= LARGEST_BYTES else 0
 
     def simulation(self, config: TrialConfig, dataset: Any, device: str, kept: Path | None = None) -> Run:
         """A simulation before its first round; `kept` is where forks of a trunk share posteriors of the pass at T."""
         from fedrela_bench.simulation import PosteriorFolder, Simulation
 
         return Simulation(config, dataset, device, posteriors=None if kept is None else PosteriorFolder(kept))
+
+    def save_model(self, path: Path, run: Any) -> None:
+        """Write the scored model of a run atomically."""
+        from fedrela_bench.simulation.served import save_model, scored_model
+
+        save_model(path, scored_model(run))
 
     def save(self, path: Path, snapshot: Any) -> None:
         """Write a snapshot atomically."""
@@ -134,23 +187,46 @@ class SimulationEngine:
         known: Snapshot = snapshot
         return known if known.relabel is None else replace(known, relabel=config.relabelling())
 
-    def prepare(self, threads: int, gpu_share: float) -> None:
-        """Set this process's threads to its CPU request, and its share of GPU memory where devices are shared."""
+    @contextmanager
+    def process(self, threads: int, gpu_share: float) -> Iterator[None]:
+        """This process as a run needs it: threads by its CPU request, and its share of GPU memory; both given back.
+
+        Raises:
+            RunError: the run wanted more GPU memory than its share.
+        """
         import torch
+
+        from fedrela_bench.simulation.devices import memory_share
 
         torch.set_num_threads(threads)
-        if 0 < gpu_share < 1 and torch.cuda.is_available():
-            torch.cuda.set_per_process_memory_fraction(gpu_share)
+        on_gpu = gpu_share > 0 and torch.cuda.is_available()
+        cap = memory_share(min(1.0, gpu_share), torch.device("cuda")) if on_gpu else nullcontext()
+        try:
+            with cap:
+                if on_gpu:
+                    torch.cuda.reset_peak_memory_stats()
+                yield
+        finally:
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
 
-    def release(self) -> None:
-        """Give memory back before the process is used again."""
-        import gc
+    def peak_memory(self) -> Mapping[str, int]:
+        """GPU memory since the process was prepared: ``peak_bytes`` of ``total_bytes``; nothing without a GPU."""
+        from fedrela_bench.simulation.devices import peak_memory
 
-        import torch
+        return peak_memory()
 
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+
+def _first_image(images: np.ndarray) -> str:
+    """The pixels of one image as base64 text; nothing where they are many."""
+    pixels = np.ascontiguousarray(images[:1]).tobytes()
+    return base64.b64encode(pixels).decode() if len(pixels) <= EXAMPLE_BYTES else ""
+
+
+def _global_bytes(model: Any, server: Any) -> int:
+    tensors = [server.params, server.buffers, *server.state.values(), *model.counters]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 @dataclass
@@ -177,7 +253,11 @@ class Runtime:
     """Exists once the study is to stop."""
     periods: tuple[int, ...] | None = None
     """Periods for which runs that relabel once keep a state to branch off; None: periodic runs fork from the trunk."""
+    starts: tuple[float, ...] = ()
+    """Values of `relabel.start` at which the study's runs fork: a trunk keeps a state wherever it passes one."""
     futility: Futility | None = None
+    model_seed: int | None = None
+    """Finished runs of this seed keep their scored model."""
     meter: Meter = field(default_factory=Meter, compare=False)
 
     def fingerprint(self, config: TrialConfig, data_digest: str) -> Fingerprint:
@@ -212,11 +292,19 @@ class Runtime:
         return [*segments, Segment(entry, config, segments[-1].last + 1, rounds)]
 
     def branch_rounds(self, config: TrialConfig) -> tuple[int, ...]:
-        """Rounds after which this run keeps a state for periodic runs to branch off."""
-        if config.relabelling()["period"] or not config.relabel.active(config.federation.rounds):
+        """Rounds after which this run keeps a state: a trunk for forks, a run that relabels once for periodic ones."""
+        if not config.relabel.active(config.federation.rounds):
+            rounds = {config.replace({"relabel.start": start}).relabel_round for start in self.starts}
+        elif config.relabelling()["period"]:
             return ()
-        rounds = (config.relabel_round + period for period in self.periods or () if period)
-        return tuple(round_ for round_ in sorted(set(rounds)) if round_ < config.federation.rounds)
+        else:
+            rounds = {config.relabel_round + period for period in self.periods or () if period}
+        return tuple(round_ for round_ in sorted(rounds) if round_ < config.federation.rounds)
+
+    def keep_model(self, config: TrialConfig, entry: Entry, run: Run) -> None:
+        """Write the scored model of a finished run beside it, where models of its seed are kept."""
+        if config.seed == self.model_seed and run.status != "diverged":
+            self.engine.save_model(entry.model, run)
 
     def require_going_on(self) -> None:
         """Raise Stopped once the study was asked to stop."""

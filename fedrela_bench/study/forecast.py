@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.config import Json
 from fedrela_bench.rng import generator
 from fedrela_bench.study.compute import POSTERIORS
-from fedrela_bench.study.confirm import fixed_arms
+from fedrela_bench.study.confirm import RACE_SEEDS, RACE_SHARE, fixed_arms
 from fedrela_bench.study.plan import Plan, Trunk
 from fedrela_bench.study.space import ALGORITHM, Space
 
@@ -44,57 +44,98 @@ class Forecast:
     """`full_runs` by algorithm."""
     passes: Mapping[str, int]
     """First relabelling passes by algorithm."""
+    confirmed: int = 0
+    """Configurations of the confirm stage."""
+    confirm_runs: float = 0.0
+    """What that stage adds to `full_runs`."""
+
+
+class _Bill:
+    """Rounds to compute, each once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.rounds = max(base.federation.rounds for base in plan.bases.values())
+        self.shared: dict[str, int] = {}
+        self.alone: dict[str, int] = {}
+        """Of every run, the rounds behind its fork."""
+        self.owners: dict[str, str] = {}
+        self.forks: set[str] = set()
+        self.stems: set[str] = set()
+        """Trunks that runs fork from."""
+
+    @property
+    def full_runs(self) -> float:
+        return sum(self.shared.values()) / self.rounds
+
+    @property
+    def trunks_only(self) -> float:
+        stems = sum(self.shared[key] for key in self.stems - self.alone.keys())
+        return (sum(self.alone.values()) + stems) / self.rounds
+
+    def add_trunks(self, seeds: Sequence[int]) -> None:
+        for trunk in self.plan.trunks(seeds) if seeds else ():
+            self.owners[trunk.entry.key] = trunk.algorithm
+            self.shared[trunk.entry.key] = self.alone[trunk.entry.key] = trunk.config.federation.rounds
+
+    def add(self, points: Iterable[Json], seeds: Sequence[int]) -> None:
+        for point, seed in ((point, seed) for point in points for seed in seeds):
+            lineage = self.plan.lineage(point, seed)
+            self.owners |= {part.entry.key: point[ALGORITHM] for part in lineage}
+            if lineage[1:]:
+                self.forks.add(lineage[-1].entry.key)
+                self.stems.add(lineage[0].entry.key)
+            self.alone.setdefault(lineage[-1].entry.key, self.rounds - lineage[0].last if lineage[1:] else self.rounds)
+            for part in lineage:
+                self.shared[part.entry.key] = max(self.shared.get(part.entry.key, 0), part.last - part.first + 1)
 
 
 def forecast(plan: Plan, concurrent: int) -> Forecast:
     """What the whole study takes, counted on points drawn from its space as random search would."""
-    rounds = max(base.federation.rounds for base in plan.bases.values())
-    trunks = [] if plan.request.base_only else plan.trunks(_trunk_seeds(plan))
-    shared = {trunk.entry.key: trunk.config.federation.rounds for trunk in trunks}
-    owners = {trunk.entry.key: trunk.algorithm for trunk in trunks}
-    alone, forks = dict(shared), set[str]()
-    for config, digest in _configs(plan):
-        lineage = plan.runtime.lineage(config, digest)
-        owners |= {part.entry.key: config.federation.algorithm for part in lineage}
-        forks |= {lineage[-1].entry.key} if lineage[1:] else set()
-        alone.setdefault(lineage[-1].entry.key, rounds - lineage[0].last if lineage[1:] else rounds)
-        for part in lineage:
-            shared[part.entry.key] = max(shared.get(part.entry.key, 0), part.last - part.first + 1)
-    total, unshared = sum(shared.values()), sum(alone.values())
+    request, bill = plan.request, _Bill(plan)
+    searching = request.base_only or "search" in request.stages
+    confirming = "confirm" in request.stages and not request.base_only
+    if "trunks" in request.stages:
+        bill.add_trunks(plan.seeds)
+    points = _searched(plan)
+    bill.add(points if searching else (), plan.seeds)
+    before, arms = bill.full_runs, list[Json]()
+    if confirming:
+        bill.add_trunks(request.final_seeds)
+        arms = _confirmed(plan, points, bill)
     return Forecast(
-        full_runs=total / rounds,
-        trunks_only=unshared / rounds,
-        unshared=float(len(alone)),
+        full_runs=bill.full_runs,
+        trunks_only=bill.trunks_only,
+        unshared=float(len(bill.alone)),
         disk=disk_bytes(plan, concurrent),
-        runs={name: sum(shared[key] for key in shared if owners[key] == name) / rounds for name in plan.bases},
-        passes=Counter(owners[key] for key in forks),
+        runs={
+            name: sum(count for key, count in bill.shared.items() if bill.owners[key] == name) / bill.rounds
+            for name in plan.bases
+        },
+        passes=Counter(bill.owners[key] for key in bill.forks),
+        confirmed=len(arms),
+        confirm_runs=bill.full_runs - before,
     )
 
 
-def _trunk_seeds(plan: Plan) -> tuple[int, ...]:
-    """Seeds of all baselines; in a race nobody knows who gets more, the fixed arms do."""
-    return tuple(dict.fromkeys((*plan.seeds, *(plan.request.final_seeds if _confirms(plan) else ()))))
+def _confirmed(plan: Plan, points: Sequence[Json], bill: _Bill) -> list[Json]:
+    """Add what the confirm stage computes; gives the configurations that get all its seeds."""
+    request = plan.request
+    known = "search" in request.stages or (request.out / "study.json").exists()
+    heat = points[: -(-len(points) // RACE_SHARE)] if known and request.race else ()
+    bill.add(heat, request.final_seeds[:RACE_SEEDS])
+    # Any points of the right number stand for the best ones.
+    best = points[: request.best_confirmed * len(plan.bases)] if known else ()
+    arms = {plan.key(point): point for point in (*best, *(arm.point for arm in fixed_arms(plan)))}
+    bill.add(arms.values(), request.final_seeds)
+    return list(arms.values())
 
 
-def _confirms(plan: Plan) -> bool:
-    return "confirm" in plan.request.stages and not plan.request.base_only
-
-
-def _configs(plan: Plan) -> Iterator[tuple[TrialConfig, str]]:
-    """Configurations of the target number of distinct points for every seed, and those to confirm for theirs."""
-    space, points = plan.request.space, list[Json]()
+def _searched(plan: Plan) -> list[Json]:
+    """Distinct points, as many as the study shall have."""
+    space = plan.request.space
     spaces = [space.with_algorithms([name]) for name in plan.bases] if plan.request.base_only else [space]
-    for part in spaces:
-        points += _points(plan, part)
-    searched = plan.request.base_only or "search" in plan.request.stages
-    runs = [(point, seed) for point in points for seed in plan.seeds] if searched else []
-    if _confirms(plan):
-        # Any points of the right number stand for the best ones.
-        best = points[: plan.request.confirm_top * len(plan.bases)]
-        arms = [*best, *(arm.point for arm in fixed_arms(plan))]
-        runs += [(point, seed) for point in arms for seed in plan.request.final_seeds]
-    for point, seed in runs:
-        yield plan.config(point, seed), plan.digests[point[ALGORITHM], seed]
+    return [point for part in spaces for point in _points(plan, part)]
 
 
 def _points(plan: Plan, space: Space) -> list[Json]:
@@ -130,10 +171,16 @@ def disk_bytes(plan: Plan, concurrent: int) -> int:
         total += missing * sizes[trunk.algorithm]
     if _missing_trials(plan):
         kept = {name: sizes[name] + plan.posterior_bytes[name] for name in sizes}
-        more = len(_trunk_seeds(plan)) - len(plan.seeds)
-        total += more * (plan.request.confirm_top + 1) * sum(kept.values())
+        more = len(set(plan.request.trunk_seeds) - set(plan.seeds))
+        total += more * (plan.request.best_confirmed + 1) * sum(kept.values())
         total += sum(_passes(plan, trunk) * plan.posterior_bytes[trunk.algorithm] for trunk in plan.trunks())
-    return total + _running_bytes(plan, concurrent, max(sizes.values()))
+    return total + _running_bytes(plan, concurrent, max(sizes.values())) + model_bytes(plan)
+
+
+def model_bytes(plan: Plan) -> int:
+    """Scored models of the first seed of trials to come, until the study is finished."""
+    missing = 0 if plan.runtime.model_seed is None else _missing_trials(plan)
+    return (missing + len(plan.bases)) * max(plan.model_bytes.values()) if missing else 0
 
 
 def _passes(plan: Plan, trunk: Trunk) -> int:

@@ -74,7 +74,8 @@ def check_identity(plan: Plan) -> None:
     path = plan.request.out / "study.json"
     current, new = _read(path), identity(plan)
     if current and canonical_json(current["identity"]) != canonical_json(new):
-        raise ConfigError(_differences(current["identity"], new, path.parent))
+        race = _race_fault(current, plan)
+        raise ConfigError(race or _differences(current["identity"], new, path.parent))
 
 
 def register(plan: Plan) -> Json:
@@ -99,6 +100,12 @@ def update(out: Path, **changes: Any) -> None:
     _write(path, {**_read(path), **changes})
 
 
+def summarise(out: Path, summary: Mapping[str, float]) -> None:
+    """Note a study's own numbers and when they were first found, by which `sync` can log them once."""
+    if _read(out / "study.json").get("summary") != dict(summary):
+        update(out, summary=dict(summary), summarised=time.time())
+
+
 def _facts(plan: Plan, study: str) -> Json:
     request = plan.request
     base = next(iter(plan.bases.values()))
@@ -110,9 +117,13 @@ def _facts(plan: Plan, study: str) -> Json:
         "selection": base.evaluation.selection,
         "round_rule": ROUND_RULE,
         "device": plan.runtime.device_class,
+        "data_notes": list(plan.data_notes),
         "sampler": request.sampler,
         "stages": list(request.stages),
+        "race": request.race,
         "trials": request.target,
+        "log_models": request.log_models,
+        "datasets": dict(plan.datasets),
         "command": request.resume_command,
         "versions": {"fedrela_bench": __version__, **{name: version(name) for name in PACKAGES}},
     }
@@ -137,6 +148,19 @@ def _read(path: Path) -> Json:
 
 def _write(path: Path, values: Json) -> None:
     write_atomic(path, json.dumps(values, indent=1, allow_nan=False) + "\n")
+
+
+def _race_fault(current: Mapping[str, Any], plan: Plan) -> list[str]:
+    """What to say where a race is continued as a plain study, or the reverse; [] where that is not all that differs."""
+    began, old, new = current.get("race"), current["identity"], identity(plan)
+    seeds = ("seeds", "data")
+    if began in (None, plan.request.race) or any(old.get(name) != new[name] for name in new if name not in seeds):
+        return []
+    how, remedy = ("with --race", "add --race") if began else ("without --race", "leave --race out")
+    return [
+        f"the study in {plan.request.out} was begun {how}, so that its search has seeds {old['seeds']} and not "
+        f"{new['seeds']}; {remedy}, as in its command `{current['command']}`, or choose another --out"
+    ]
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any], out: Path) -> list[str]:

@@ -145,3 +145,15 @@ def signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, old)
+
+
+@contextlib.contextmanager
+def handlers_kept() -> Iterator[None]:
+    """What is done inside does not change what signals do: Ray replaces the handler of SIGTERM when it starts."""
+    main = threading.current_thread() is threading.main_thread()
+    old = {signum: signal.getsignal(signum) for signum in EXIT_CODES} if main else {}
+    try:
+        yield
+    finally:
+        for signum, handler in old.items():
+            signal.signal(signum, handler or signal.SIG_DFL)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fedrela_bench.config import Json, canonical_json
+from fedrela_bench.errors import StoreError
 from fedrela_bench.rng import derived_seed, generator
 from fedrela_bench.study.plan import Outcome, Plan, failed
-from fedrela_bench.study.samplers import build_sampler
+from fedrela_bench.study.samplers import build_sampler, shown
 from fedrela_bench.study.space import Space
 
 PATIENCE = 10
@@ -60,12 +61,17 @@ class Ledger:
         self.numbers: dict[str, int] = {}
         """First Optuna number of every key."""
         self.points: dict[str, Json] = {}
-        self.reused = 0
-        """Proposals answered without computing."""
+        self.answered: set[str] = set()
+        """Keys of points that the store answered when they were first proposed."""
         self.exhausted = False
         self._starts: Counter[str] = Counter()
         self._tried: set[str] = set()
         self._untried = self.space.points(generator(plan.request.search_seed, "search", len(study.trials)))
+
+    @property
+    def reused(self) -> int:
+        """How many points the store answered, each counted once."""
+        return len(self.answered)
 
     # start and end ---------------------------------------------------------------------------------------------------
 
@@ -145,13 +151,14 @@ class Ledger:
                 self.in_flight[key].twins.append(trial)
                 fruitless += 1
                 continue
-            fruitless += key in self.finished or key in self.failed
+            repeated = key in self.finished or key in self.failed
+            fruitless += repeated
             known = self.finished.get(key) or self.failed.get(key) or self.plan.answer(point)
             if known is None:
                 return self._begin(Proposal(point, key, trial))
             self._tell(trial, key, known)
             self._note(key, point, trial.number, known)
-            self.reused += 1
+            self.answered |= set() if repeated else {key}
         return None
 
     def _ask(self, direct: bool) -> Any:
@@ -207,7 +214,6 @@ class Ledger:
             self.finished[key] = outcome
         for trial in (proposal.trial, *proposal.twins):
             self._tell(trial, key, outcome)
-        self.reused += len(proposal.twins)
         return outcome
 
     def _tell(self, trial: Any, key: str, outcome: Outcome) -> None:
@@ -257,11 +263,26 @@ def open_study(where: Path | str, objectives: int, sampler: str, seed: int, name
 
 
 def _storage(where: Path | str) -> Any:
-    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
     if isinstance(where, str):
-        return RDBStorage(where)
+        return _database(where)
     # A killed driver leaves this behind, and nobody else may be writing.
     where.with_name(f"{where.name}.lock").unlink(missing_ok=True)
     return JournalStorage(JournalFileBackend(str(where)))
+
+
+def _database(url: str) -> Any:
+    from optuna.storages import RDBStorage
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        # A server that was started again meanwhile has closed the connections that are kept.
+        return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+    except SQLAlchemyError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise StoreError(
+            f"cannot keep trials in {shown(url)} ({reason}); let its user make tables there, or choose another "
+            "--optuna-storage"
+        ) from error

@@ -10,10 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedrela_bench.config import Json
+from fedrela_bench.stacks import filled, screen
+from fedrela_bench.study.closing import confirmed_lines, next_steps, pareto_lines
+from fedrela_bench.study.confirm import CONTROL, DROP
 from fedrela_bench.study.files import write_atomic
 from fedrela_bench.study.plan import Plan
-from fedrela_bench.study.results import Row, StudyResult, choose, pareto_front
+from fedrela_bench.study.results import Row, StudyResult, best_rows, better_founded, choose, pareto_front
 from fedrela_bench.study.space import ALGORITHM
+from fedrela_bench.words import counted
 
 
 def write_tables(result: StudyResult) -> None:
@@ -54,7 +58,7 @@ def write_best(plan: Plan, result: StudyResult) -> dict[str, Path]:
     from fedrela_bench.yaml_io import dump_yaml
 
     paths, behind = {}, _behind(plan, result)
-    for name, row in _chosen(plan, result).items():
+    for name, row in best_rows(plan, result.trials, result.confirmed, result.confirm_seeds).items():
         config = plan.config(row.point, plan.seeds[0])
         header = _header(name, row, behind, plan.seeds[0], _own_metrics(plan, row))
         path = result.out / "best" / f"{name}.yaml"
@@ -63,25 +67,9 @@ def write_best(plan: Plan, result: StudyResult) -> dict[str, Path]:
     return paths
 
 
-def _chosen(plan: Plan, result: StudyResult) -> dict[str, Row]:
-    """The rows to recommend: of the confirmed ones where they rest on more seeds; per algorithm in the base stage."""
-    names = plan.request.objective_names
-    if plan.request.base_only:
-        fronts = {name: pareto_front([r for r in result.trials if r.algorithm == name]) for name in plan.bases}
-        return {name: choose(front, names)[names[0]] for name, front in fronts.items() if front}
-    confirmed = _better_founded(result)
-    return choose(pareto_front(confirmed) if confirmed else result.pareto, names)
-
-
-def _better_founded(result: StudyResult) -> list[Row]:
-    """Trials that were confirmed on more seeds than the search has."""
-    more = len(result.confirm_seeds) > len(result.seeds)
-    return [row for row in result.confirmed if more and row.number is not None]
-
-
 def _behind(plan: Plan, result: StudyResult) -> StudyResult:
     """The result with the seeds and baselines that what is recommended rests on."""
-    if plan.request.base_only or not _better_founded(result):
+    if plan.request.base_only or not better_founded(plan, result.confirmed, result.confirm_seeds):
         return result
     known = {name: plan.baseline(name, result.confirm_seeds) for name in plan.bases}
     rows = [Row(f"{name} (baseline)", name, {}, outcome) for name, outcome in known.items() if outcome is not None]
@@ -96,7 +84,7 @@ def _own_metrics(plan: Plan, row: Row) -> Mapping[str, float]:
 
 def _header(name: str, row: Row, result: StudyResult, seed: int, own: Mapping[str, float]) -> str:
     """What the file is, what it reached beside its baseline, and the numbers that a run of it (one seed) repeats."""
-    rule = f"mean over {len(result.seeds)} seed(s) of the mean of the last five evaluated rounds"
+    rule = f"mean over {counted(len(result.seeds), 'seed')} of the mean of the last five evaluated rounds"
     lines = [
         shlex.join(["fedrela-bench", "run", "--config", str(result.out / "best" / f"{name}.yaml")]),
         f"{'Balanced choice' if name == 'balanced' else f'Best {name}'} of the study on {result.dataset}: {row.label}",
@@ -132,61 +120,46 @@ def _not_better(name: str, row: Row, result: StudyResult) -> list[str]:
 
 def render_text(result: StudyResult) -> str:
     """The closing text: Pareto table against the baseline, files and commands."""
-    lines = [_headline(result), ""]
-    lines += _table(result) if result.pareto or result.baselines else ["nothing finished yet"]
+    width = screen()[0]
+    lines = [*filled([_headline(result)], width), ""]
+    shown = _shown(result)
+    lines += pareto_lines(result, shown) if shown else ["nothing finished yet"]
     lines += _confirmed(result)
-    lines += _remarks(result)
-    lines += [f"best {name}: {path}" for name, path in result.best.items()]
-    lines += [f"report: {path}" for path in result.report]
-    commands = {} if result.report else {"report": result.report_command}
-    commands |= {"MLflow UI": result.ui_command, "Optuna dashboard": result.dashboard_command}
-    if result.status == "interrupted":
-        commands = {"continue": result.resume_command}
-    return "\n".join([*lines, *(f"{name}: {command}" for name, command in commands.items() if command)]) + "\n"
+    lines += ["", *filled(_remarks(result), width)]
+    return "\n".join([*lines, *next_steps(result)]) + "\n"
 
 
 def _headline(result: StudyResult) -> str:
     counts = result.counts
-    done = f"{len(result.trials) - len(result.failed)} trials"
+    done = counted(len(result.trials) - len(result.failed), "trial")
     if result.status == "finished" and not counts.get("cells_computed") and not counts.get("trunks_computed"):
         return f"Study on {result.dataset} was finished already: {done}, nothing to compute, {result.seconds:.1f} s"
     if not counts.get("full_runs"):
         return f"Study on {result.dataset} {result.status}: {done}, {result.seconds:.1f} s"
-    cost = f"{counts.get('full_runs', 0):.2f} full runs instead of {counts.get('full_runs_unshared', 0):.0f}"
+    cost = f"{counts['full_runs']:.2f} full runs instead of {counts.get('full_runs_unshared', 0):.0f}"
     if counts.get("full_runs", 0) < counts.get("full_runs_trunks_only", 0) - 0.005:
         cost += f" ({counts['full_runs_trunks_only']:.2f} if only baselines were shared)"
-    how = f"{counts.get('cells_computed', 0):.0f} cells computed, {counts.get('cells_reused', 0):.0f} reused"
+    how = f"{counted(counts.get('cells_computed', 0), 'cell')} computed, {counts.get('cells_reused', 0):.0f} reused"
     return f"Study on {result.dataset} {result.status}: {done}, {how}, {cost}, {result.seconds:.1f} s"
-
-
-def _table(result: StudyResult) -> list[str]:
-    names = [name.split("/")[-1] for name in result.objectives]
-    reported = [f"test/{name}" for name in names if f"test/{name}" not in result.objectives]
-    header = ["Pareto front of each algorithm, %", *result.objectives, *(f"gain {name}" for name in names), *reported]
-    body = [_cells(row, result.objectives, reported) for row in _shown(result)]
-    widths = [max(len(line[i]) for line in (header, *body)) for i in range(len(header))]
-    shown = [_aligned(line, widths) for line in (header, *body)]
-    rule = "  ".join("-" * width for width in widths)
-    seeds = f"seed {result.seeds[0]}" if len(result.seeds) == 1 else f"mean over {len(result.seeds)} seeds"
-    return [
-        shown[0],
-        rule,
-        *shown[1:],
-        f"({seeds}; mean of the last five evaluated rounds; test is the reported slice)",
-    ]
 
 
 def _confirmed(result: StudyResult) -> list[str]:
     """What the confirm stage found, where it rests on more than the search does or adds to it."""
     if not result.confirmed:
         return []
-    seeds = ", ".join(map(str, result.confirm_seeds))
-    lines = ["", f"confirmed over seeds {seeds}, %"]
-    for row in result.confirmed:
-        gains = ", ".join(f"{100 * gain:+.2f}" for gain in row.gains)
-        lines.append(
-            f"  {row.label}: {_percent(result.objectives, row.outcome.values)}{f' (gain {gains})' if gains else ''}"
-        )
+    return ["", *confirmed_lines(result), *filled(_told_apart(result), screen()[0])]
+
+
+def _told_apart(result: StudyResult) -> list[str]:
+    """What relabelling adds where the learning rate drops in both arms."""
+    by_role = {(row.role, row.algorithm): row.outcome for row in result.confirmed if row.outcome.valid}
+    lines = []
+    for algorithm in dict.fromkeys(row.algorithm for row in result.confirmed):
+        control, both = by_role.get((CONTROL, algorithm)), by_role.get((DROP, algorithm))
+        if control is not None and both is not None:
+            pairs = zip(result.objectives, both.values, control.values, strict=True)
+            gains = ", ".join(f"{name} {100 * (value - other):+.2f}" for name, value, other in pairs)
+            lines.append(f"{algorithm}: with the lower rate in both, relabelling adds {gains} (default - control)")
     return lines
 
 
@@ -200,28 +173,9 @@ def _shown(result: StudyResult) -> list[Row]:
     return rows
 
 
-def _cells(row: Row, objectives: Sequence[str], reported: Sequence[str]) -> list[str]:
-    gains = [f"{100 * gain:+.2f}" for gain in row.gains] or ["-"] * len(objectives)
-    return [
-        row.label,
-        *(f"{100 * v:.2f}" for v in row.outcome.values),
-        *gains,
-        *(_number(row.outcome.metrics, n) for n in reported),
-    ]
-
-
-def _number(metrics: Mapping[str, float], name: str) -> str:
-    return f"{100 * metrics[name]:.2f}" if name in metrics else "-"
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    numbers = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-    return "  ".join([cells[0].ljust(widths[0]), *numbers])
-
-
 def _remarks(result: StudyResult) -> list[str]:
     oracle = any(name.startswith("test/") for name in result.objectives)
-    remarks = ["* selected on the reported test set (oracle)"] if oracle else []
+    remarks = ["† oracle: the reported test images also chose the configuration"] if oracle else []
     flagged = [row for row in result.trials if row.outcome.status in ("diverged", "invalid")]
     futile = [row for row in result.trials if row.outcome.status == "futile"]
     front = pareto_front(result.trials)
@@ -230,7 +184,7 @@ def _remarks(result: StudyResult) -> list[str]:
     remarks += [f"{row.outcome.status}: trial {row.number} ({row.label}) counts as worst" for row in flagged]
     remarks += [f"stopped: trial {row.number} ({row.label}): {row.outcome.error}" for row in futile]
     remarks += [f"failed: trial {row.number} ({row.label}): {row.outcome.error}" for row in result.failed]
-    return ["", *remarks, *(f"warning: {text}" for text in result.warnings)]
+    return [*remarks, *(f"warning: {text}" for text in result.warnings)]
 
 
 def counts_of(

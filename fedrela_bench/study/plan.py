@@ -49,6 +49,8 @@ class Outcome:
     rounds: int = 0
     """Rounds behind the fork points, over all seeds."""
     error: str = ""
+    per_seed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Final metrics of every seed, in the order of `keys`."""
 
     @property
     def valid(self) -> bool:
@@ -75,7 +77,9 @@ def combine(results: Sequence[Json], objectives: Sequence[str]) -> Outcome:
     if status in ("diverged", "invalid"):
         values = (WORST,) * len(objectives)
     rounds = sum(result["computed_rounds"] for result in results)
-    return Outcome(status, values, metrics, std, tuple(result["key"] for result in results), rounds)
+    keys = tuple(result["key"] for result in results)
+    per_seed = {name: tuple(column) for name, column in columns.items()}
+    return Outcome(status, values, metrics, std, keys, rounds, per_seed=per_seed)
 
 
 def _std(values: Sequence[float]) -> float:
@@ -98,6 +102,12 @@ class Plan:
     """Size of one snapshot of every base algorithm."""
     posterior_bytes: Mapping[str, int] = field(default_factory=dict)
     """What a trunk of every base algorithm keeps of one first relabelling pass."""
+    data_notes: tuple[str, ...] = ()
+    """What a reader of any number must know about the data."""
+    model_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Size of one scored model of every base algorithm."""
+    datasets: Mapping[str, Json] = field(default_factory=dict)
+    """What a reader should know of every dataset, by its digest."""
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -8,11 +8,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from fedrela_bench.config import TrialConfig, canonical_json
+from fedrela_bench.config import Json, TrialConfig, canonical_json
 from fedrela_bench.errors import BenchError, ConfigError, DataError
-from fedrela_bench.study.cluster import address_of, concurrency, knock, local_capacity, pick_device
+from fedrela_bench.study.address import address_of, knock
+from fedrela_bench.study.cluster import (
+    check_cpus,
+    cluster_capacity,
+    concurrency,
+    is_connected,
+    local_capacity,
+    pick_device,
+)
 from fedrela_bench.study.engine import Runtime
-from fedrela_bench.study.forecast import branch_bytes, disk_bytes, free_bytes, space_faults
+from fedrela_bench.study.forecast import branch_bytes, disk_bytes, free_bytes, model_bytes, space_faults
 from fedrela_bench.study.identity import check_identity
 from fedrela_bench.study.paths import path_faults
 from fedrela_bench.study.plan import Plan
@@ -61,6 +69,13 @@ class Faults:
             self._kinds.add(DataError)
         return default
 
+    def require(self, check: Callable[[], object]) -> None:
+        """A check that must hold before anything else is worth a look: with its faults, all so far are raised."""
+        known = len(self.texts)
+        self.attempt(None, check)
+        if len(self.texts) > known:
+            self.refuse()
+
     def refuse(self) -> None:
         """Raise all of them, if there are any."""
         texts = list(dict.fromkeys(self.texts))
@@ -79,25 +94,58 @@ def preflight(request: TuneRequest) -> Checked:
     request, faults = request.rooted(), Faults()
     faults.add(request.faults())
     faults.add(path_faults(request.out, request.store, request.tracking_uri))
-    device, gpus = faults.attempt(("", 0.0), lambda: pick_device(request))
-    address = address_of(request)
-    if address is not None:
-        faults.attempt(None, lambda: knock(address))
-    elif device and 1 <= request.cpus_per_trial <= MOST:
-        faults.attempt(0, lambda: concurrency(request, gpus, local_capacity(device)))
+    device, gpus = _place(request, faults)
     if seed_faults(request.all_seeds) or seed_faults(request.every_seed):
         faults.refuse()
     plan = make_plan(request, request.selecting(), device or "cpu", faults)
     faults.refuse()
     check_identity(plan)
+    faults.add(memory_faults(plan, gpus))
     plan = fitting(plan)
     faults.add(space_faults(request.store_dir, disk_bytes(plan, request.max_concurrent or CONCURRENT)))
     faults.refuse()
     return Checked(plan, gpus)
 
 
+def _place(request: TuneRequest, faults: Faults) -> tuple[str, float]:
+    """Device and GPUs of a trial; what no machine here can run is refused at once, before images are read."""
+    address, connected = address_of(request), is_connected()
+    sound, local = 1 <= request.cpus_per_trial <= MOST, address is None and not connected
+    if address is not None and not connected:
+        faults.require(lambda: knock(address))
+    if sound and local:
+        faults.require(lambda: check_cpus(request))
+    device, gpus = faults.attempt(("", 0.0), lambda: pick_device(request))
+    if sound and device and (local or connected):
+        faults.require(lambda: concurrency(request, gpus, cluster_capacity() if connected else local_capacity(device)))
+    return device, gpus
+
+
+def memory_faults(plan: Plan, gpus: float) -> list[str]:
+    """Why trials cannot share a GPU so: the share is below what a finished baseline of this study held at its peak."""
+    faults: dict[str, str] = {}
+    for trunk in plan.trunks() if 0 < gpus < 1 else ():
+        result = plan.runtime.store.result("trunk", trunk.entry.key) or {}
+        total, peak = (result.get("gpu_memory", {}).get(name, 0) / 2**20 for name in ("total_bytes", "peak_bytes"))
+        # A share is written with four digits.
+        if 1.001 * gpus * total < peak:
+            most = max(1, int(total / peak))
+            faults[trunk.algorithm] = (
+                f"--gpus-per-trial {gpus:.4g} gives a trial {gpus * total:,.0f} of a GPU's {total:,.0f} MiB, but the "
+                f"{trunk.algorithm} baseline with seed {trunk.seed} held {peak:,.0f} MiB; use {1 / most:.4g} or more "
+                f"(at most {most} on a GPU)"
+            )
+    return list(faults.values())
+
+
 def fitting(plan: Plan) -> Plan:
-    """The plan without states for periodic runs to branch off, where the disk has no room to spare for them."""
+    """The plan without scored models of every trial, and without states for periodic runs to branch off, where the
+    disk has no room to spare for them.
+    """
+    bare = replace(plan, runtime=replace(plan.runtime, model_seed=None))
+    needed = disk_bytes(bare, plan.request.max_concurrent or CONCURRENT)
+    if model_bytes(plan) > SPARE * (free_bytes(plan.request.store_dir) - needed):
+        plan = bare
     if plan.runtime.periods is None:
         return plan
     needed = disk_bytes(plan, plan.request.max_concurrent or CONCURRENT)
@@ -130,27 +178,50 @@ def make_plan(
         threads=request.cpus_per_trial,
         rolling_seconds=request.rolling_seconds,
         rolling_rounds=request.rolling_rounds,
-        periods=request.space.periods(),
+        periods=request.periods,
+        starts=request.space.shared_starts(bases),
         futility=request.futility and replace(request.futility, objectives=request.objectives),
         stop_file=request.out.resolve() / STOP_FILE,
+        model_seed=request.search_seeds[0] if request.log_models == "best" else None,
     )
     known: dict[str, str] = {}
     digests: dict[tuple[str, int], str] = {}
-    sizes: dict[str, tuple[int, int]] = {}
+    sizes: dict[str, tuple[int, int, int]] = {}
+    facts: dict[str, Json] = {}
+    stated: list[str] = []
     for algorithm, base in bases.items():
         nothing: dict[int, str] = {}
-        by_seed = found.attempt(nothing, partial(_digests, request, base, known, sizes))
+        by_seed = found.attempt(nothing, partial(_digests, request, base, known, sizes, facts, stated))
         digests.update({(algorithm, seed): digest for seed, digest in by_seed.items()})
     if faults is None:
         found.refuse()
-    snapshots, posteriors = ({name: size[part] for name, size in sizes.items()} for part in (0, 1))
-    return Plan(request, dict(bases), runtime, digests, request.out.resolve(), snapshots, posteriors)
+    snapshots, posteriors, models = ({name: size[part] for name, size in sizes.items()} for part in range(3))
+    return Plan(
+        request,
+        dict(bases),
+        runtime,
+        digests,
+        request.out.resolve(),
+        snapshots,
+        posteriors,
+        data_notes=tuple(dict.fromkeys(stated)),
+        model_bytes=models,
+        datasets=facts,
+    )
 
 
 def _digests(
-    request: TuneRequest, base: TrialConfig, known: dict[str, str], sizes: dict[str, tuple[int, int]]
+    request: TuneRequest,
+    base: TrialConfig,
+    known: dict[str, str],
+    sizes: dict[str, tuple[int, int, int]],
+    facts: dict[str, Json],
+    stated: list[str],
 ) -> dict[int, str]:
-    """The data digest of every seed; the first one's data also show whether and how large the models can be built."""
+    """The data digest of every seed; the first one's data also show whether and how large the models can be built.
+
+    What is to be stated about the data, which is the same for every seed, goes to `stated`.
+    """
     digests = {}
     for index, seed in enumerate(request.every_seed):
         config = base.replace({"seed": seed})
@@ -158,12 +229,16 @@ def _digests(
         if name not in known or index == 0:
             dataset = request.engine.dataset(config, request.data_dir, request.cache_dir)
             known[name] = dataset.digest
+            facts[dataset.digest] = request.engine.facts(config, dataset)
             if index == 0:
+                stated += dataset.stated
                 _check_models(request, config, dataset)
                 _check_options(request, config, dataset)
                 _check_objectives(request, request.engine.measured(config, dataset))
-                snapshot = request.engine.snapshot_bytes(config, dataset)
-                sizes[base.federation.algorithm] = snapshot, request.engine.posterior_bytes(config, dataset)
+                engine = request.engine
+                measures = (engine.snapshot_bytes, engine.posterior_bytes, engine.model_bytes)
+                snapshot, posteriors, model = (measure(config, dataset) for measure in measures)
+                sizes[base.federation.algorithm] = snapshot, posteriors, model
         digests[seed] = known[name]
     return digests
 

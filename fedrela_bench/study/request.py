@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from fedrela_bench.config import TrialConfig, unknown_name
+from fedrela_bench.config import Json, TrialConfig, unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.study.engine import Engine, SimulationEngine
 from fedrela_bench.study.futility import Futility
@@ -21,6 +21,8 @@ from fedrela_bench.tracking.ui import check_uri, default_uri
 ProgressMode = Literal["auto", "live", "lines", "json", "quiet"]
 STAGES = ("trunks", "search", "confirm", "report")
 BASE = "base"
+CONFIRM_TOP = 3
+LOG_MODELS = ("best", "none")
 MOST = 1_000_000
 """No count of trials or processes is larger."""
 
@@ -36,6 +38,9 @@ class TuneRequest:
     dataset: str
     data_dir: Path | None = None
     cache_dir: Path | None = None
+    points: tuple[Json, ...] | None = None
+    """Relabelled configurations that the confirm stage computes beside the baselines; nothing is searched then, and
+    without images to select on the whole test set reports."""
     trials: int | None = None
     """Configurations in the study in total, finished ones included; by default the space's."""
     seeds: tuple[int, ...] | None = None
@@ -43,15 +48,17 @@ class TuneRequest:
     """Which of `STAGES` to run, or ``("base",)``: tune the base algorithms alone."""
     confirm_seeds: tuple[int, ...] | None = None
     """Seeds of the confirm stage; by default those of the search (all of them in a race)."""
-    confirm_top: int = 3
-    """Configurations of each algorithm that are confirmed."""
+    confirm_top: int | None = None
+    """Configurations of each algorithm that are confirmed; by default `CONFIRM_TOP`."""
     lr_drop: float | None = None
-    """Adds the control arm: no relabelling, and this factor on the learning rate from T on."""
+    """Adds arms with this factor on the learning rate from T on: without relabelling (the control), and with it."""
     race: bool = False
     """Search with the first seed; the best third gets three, their front all."""
     futility: Futility | None = None
     max_failures: int = 0
     """With more failed configurations than this the exit code is 1."""
+    log_models: str = "best"
+    """Whose scored models MLflow gets: those of the ``best`` configurations, or ``none``."""
     optuna_storage: str | None = None
     """URL of an SQLite or PostgreSQL database; by default a journal file in the study folder."""
     sampler: str = "tpe"
@@ -75,12 +82,19 @@ class TuneRequest:
     @property
     def target(self) -> int:
         """Configurations that the study shall hold."""
+        if self.points is not None:
+            return len(self.points)
         return self.trials if self.trials is not None else self.space.trials
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
         """Seeds over which every number is a mean."""
         return self.seeds or self.space.seeds
+
+    @property
+    def best_confirmed(self) -> int:
+        """How many configurations of each algorithm are confirmed."""
+        return CONFIRM_TOP if self.confirm_top is None else self.confirm_top
 
     @property
     def search_seeds(self) -> tuple[int, ...]:
@@ -97,6 +111,14 @@ class TuneRequest:
         """Seeds of any stage that runs."""
         confirming = self.final_seeds if "confirm" in self.stages else ()
         return tuple(dict.fromkeys((*self.search_seeds, *confirming)))
+
+    @property
+    def trunk_seeds(self) -> tuple[int, ...]:
+        """Seeds of the baselines that are computed to their end."""
+        if self.base_only:
+            return ()
+        first = self.search_seeds if "trunks" in self.stages else ()
+        return tuple(dict.fromkeys((*first, *(self.final_seeds if "confirm" in self.stages else ()))))
 
     @property
     def base_only(self) -> bool:
@@ -140,6 +162,8 @@ class TuneRequest:
         """The bases that are there, with images to select on; without relabelling where they are tuned alone."""
         there = {name: self.bases[name] for name in self.space.algorithms if name in self.bases}
         bases = {name: base.base() for name, base in there.items()} if self.base_only else there
+        if self.points is not None:
+            return bases
         return {name: _selecting(base) for name, base in bases.items()}
 
     def faults(self) -> list[str]:
@@ -164,7 +188,11 @@ class TuneRequest:
         return faults
 
     def _budget_faults(self) -> list[str]:
-        counts = {"trials": self.target, "max-concurrent": self.max_concurrent, "cpus-per-trial": self.cpus_per_trial}
+        counts = {
+            "trials": 1 if self.points is not None else self.target,
+            "max-concurrent": self.max_concurrent,
+            "cpus-per-trial": self.cpus_per_trial,
+        }
         counts |= {"confirm-top": self.confirm_top, "snapshot-rounds": self.rolling_rounds}
         given = {name: count for name, count in counts.items() if count is not None}
         faults = [f"--{name} {n} must be at least 1" for name, n in given.items() if n < 1]
@@ -184,14 +212,26 @@ class TuneRequest:
             faults.append(f"--stage {BASE} tunes without relabelling; run it alone, and the others in another --out")
         searched = [parameter.name for parameter in self.space.parameters if parameter.name.startswith("relabel.")]
         if self.base_only and searched:
-            faults.append(f"--stage {BASE} tunes without relabelling, but the space searches {', '.join(searched)}")
-        if self.base_only and (self.race or self.futility):
-            faults.append(f"--race and --futility compare relabelled runs; leave them out of --stage {BASE}")
+            faults.append(
+                f"--stage {BASE} tunes without relabelling, but the space searches {', '.join(searched)}; give --space "
+                "with an algorithm's name, such as fedprox (`fedrela-bench spaces list`), or a file without relabel.*"
+            )
+        faults += self._relabelled_only() if self.base_only else []
         if self.race and len(self.all_seeds) < 2:
             faults.append("--race needs more than one seed; give --seeds 3")
         if self.lr_drop is not None and not 0 < self.lr_drop < 1:
             faults.append(f"--lr-drop {self.lr_drop:g} must be above 0 and below 1, such as 0.1")
+        if self.log_models not in LOG_MODELS:
+            faults.append(unknown_name("choice", f"--log-models {self.log_models}", self.log_models, LOG_MODELS))
         return faults
+
+    def _relabelled_only(self) -> list[str]:
+        """Options without a meaning where nothing is relabelled or confirmed."""
+        given = {"race": self.race, "futility": self.futility is not None, "lr-drop": self.lr_drop is not None}
+        given |= {"confirm-seeds": self.confirm_seeds is not None, "confirm-top": self.confirm_top is not None}
+        names = [f"--{name}" for name, is_given in given.items() if is_given]
+        why = f"--stage {BASE} has no relabelled runs and confirms nothing"
+        return [f"{why}; leave out {', '.join(names)}"] if names else []
 
     @property
     def objective_names(self) -> tuple[str, ...]:
@@ -202,8 +242,17 @@ class TuneRequest:
     @property
     def objectives(self) -> tuple[str, ...]:
         """Metric names to maximise: ``val/...``, or ``test/...`` when the test set selects."""
-        oracle = any(base.evaluation.selection == "oracle" for base in self.bases.values())
-        return tuple(f"{'test' if oracle else 'val'}/{name}" for name in self.objective_names)
+        selecting = {base.evaluation.selection for base in self.bases.values()}
+        reported = "oracle" in selecting or (self.points is not None and "none" in selecting)
+        return tuple(f"{'test' if reported else 'val'}/{name}" for name in self.objective_names)
+
+    @property
+    def periods(self) -> tuple[int, ...] | None:
+        """The periods that trials may have, or None when all have the same one."""
+        if self.points is None:
+            return self.space.periods()
+        found = tuple(sorted({int(point.get("relabel.period", 0)) for point in self.points}))
+        return found if len(found) > 1 else None
 
     def _objective_faults(self) -> list[str]:
         profiles = {base.data.profile for base in self.bases.values()}
@@ -218,7 +267,7 @@ class TuneRequest:
 
 def _rooted(base: TrialConfig) -> TrialConfig:
     kind, colon, path = base.data.source.partition(":")
-    return base.replace({"data.source": f"{kind}:{Path(path).resolve()}"}) if colon else base
+    return base.replace({"data.source": f"{kind}:{Path(path).expanduser().resolve()}"}) if colon else base
 
 
 def _selecting(base: TrialConfig) -> TrialConfig:

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from fedrela_bench.config import Json
+from fedrela_bench.intervals import bootstrap_interval, t_interval
 from fedrela_bench.study.ledger import Ledger
 from fedrela_bench.study.plan import Outcome, Plan
 from fedrela_bench.study.space import ALGORITHM
+
+
+@dataclass(frozen=True)
+class PairedGain:
+    """Mean over seeds of the difference to the baseline of the same seed.
+
+    Attributes:
+        value: the mean, as a fraction.
+        n: number of seeds.
+        low, high: Student's t interval from three seeds on.
+        boot_low, boot_high: percentile bootstrap interval.
+    """
+
+    value: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+    boot_low: float | None = None
+    boot_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -26,6 +47,10 @@ class Row:
     """Objectives minus those of the algorithm's baseline."""
     number: int | None = None
     """Optuna trial; None for a baseline."""
+    paired: Mapping[str, PairedGain] = field(default_factory=dict)
+    """Gain in every metric that the baseline has, too."""
+    role: str = ""
+    """Of a fixed arm of the confirm stage with another learning rate from T on: control or drop."""
 
     def to_json(self) -> Json:
         """Plain values."""
@@ -33,11 +58,13 @@ class Row:
         return {
             "label": self.label,
             "trial": self.number,
+            "role": self.role or None,
             "algorithm": self.algorithm,
             "point": dict(self.point),
             "status": outcome.status,
             "values": list(outcome.values),
             "gains": list(self.gains),
+            "paired": {name: asdict(gain) for name, gain in self.paired.items()},
             "metrics": dict(outcome.metrics),
             "std": dict(outcome.std),
             "keys": list(outcome.keys),
@@ -102,7 +129,8 @@ def collect(plan: Plan, ledgers: Sequence[Ledger]) -> tuple[list[Row], list[Row]
         for key, outcome in {**ledger.finished, **ledger.failed}.items():
             point, number = ledger.points[key], ledger.numbers[key]
             gains = gains_over(outcome, baselines.get(point[ALGORITHM]))
-            trials.append(Row(label(point), point[ALGORITHM], point, outcome, gains, number))
+            paired = paired_gains(outcome, baselines.get(point[ALGORITHM]))
+            trials.append(Row(label(point), point[ALGORITHM], point, outcome, gains, number, paired))
     several, order = len(ledgers) > 1, list(plan.bases)
     return rows, sorted(trials, key=lambda row: (order.index(row.algorithm) if several else 0, row.number or 0))
 
@@ -112,6 +140,20 @@ def gains_over(outcome: Outcome, base: Outcome | None) -> tuple[float, ...]:
     if base is None or not outcome.valid:
         return ()
     return tuple(value - other for value, other in zip(outcome.values, base.values, strict=True))
+
+
+def paired_gains(outcome: Outcome, base: Outcome | None) -> dict[str, PairedGain]:
+    """Gains with their intervals in every metric of both; {} where they do not have the same seeds."""
+    if base is None or not outcome.valid or len(outcome.keys) != len(base.keys):
+        return {}
+    names = [name for name in outcome.per_seed if name in base.per_seed]
+    return {name: _paired(outcome.per_seed[name], base.per_seed[name]) for name in names}
+
+
+def _paired(values: Sequence[float], others: Sequence[float]) -> PairedGain:
+    gaps = [value - other for value, other in zip(values, others, strict=True)]
+    bounds = (*(t_interval(gaps) or (None, None)), *(bootstrap_interval(gaps) or (None, None)))
+    return PairedGain(fmean(gaps), len(gaps), *bounds)
 
 
 def label(point: Mapping[str, Any]) -> str:
@@ -146,6 +188,28 @@ def choose(front: Sequence[Row], objectives: Sequence[str]) -> dict[str, Row]:
         columns = list(zip(*(row.outcome.values for row in front), strict=True))
         chosen["balanced"] = min(front, key=lambda row: _distance(row.outcome.values, columns))
     return chosen
+
+
+def best_rows(plan: Plan, trials: Sequence[Row], confirmed: Sequence[Row], seeds: Sequence[int]) -> dict[str, Row]:
+    """The rows to recommend: of the confirmed ones where they rest on more seeds; per algorithm in the base stage.
+
+    Args:
+        plan: of the study.
+        trials: all of them.
+        confirmed: of the confirm stage, if it ran.
+        seeds: those behind `confirmed`.
+    """
+    names = plan.request.objective_names
+    if plan.request.base_only:
+        fronts = {name: pareto_front([row for row in trials if row.algorithm == name]) for name in plan.bases}
+        return {name: choose(front, names)[names[0]] for name, front in fronts.items() if front}
+    founded = better_founded(plan, confirmed, seeds)
+    return choose(pareto_front(founded or trials), names)
+
+
+def better_founded(plan: Plan, confirmed: Sequence[Row], seeds: Sequence[int]) -> list[Row]:
+    """Trials that were confirmed on more seeds than the search has."""
+    return [row for row in confirmed if len(seeds) > len(plan.seeds) and row.number is not None]
 
 
 def _ranking(row: Row, index: int) -> tuple[float, ...]:

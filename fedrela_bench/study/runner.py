@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections.abc import Callable
 
-from fedrela_bench.study.cluster import drop_temp
 from fedrela_bench.study.confirm import confirmed_rows
-from fedrela_bench.study.identity import register, study_lock, update
+from fedrela_bench.study.connection import drop_temp, joined
+from fedrela_bench.study.identity import register, study_lock, summarise, update
 from fedrela_bench.study.interrupt import Interrupts
+from fedrela_bench.study.models import best_records, free_models
 from fedrela_bench.study.output import counts_of, render_text, write_best, write_tables
 from fedrela_bench.study.plan import Plan
 from fedrela_bench.study.preflight import STOP_FILE, Checked, make_plan, preflight
 from fedrela_bench.study.request import TuneRequest
-from fedrela_bench.study.results import StudyResult, collect, pareto_front
-from fedrela_bench.study.stages import Session
+from fedrela_bench.study.results import StudyResult, best_rows, collect, pareto_front
+from fedrela_bench.study.stages import DEFAULTS_ONLY, Session
 from fedrela_bench.study.tuner import drop_tune_folder
 from fedrela_bench.study.work import JOURNAL, Work, open_ledgers
 from fedrela_bench.tracking.manifest import Manifest
@@ -40,13 +42,16 @@ def tune(request: TuneRequest) -> StudyResult:
     began = time.monotonic()
     checked = preflight(request)
     plan = checked.plan
-    with study_lock(plan.request.out):
+    with joined(plan.request, checked.gpus) as leave, study_lock(plan.request.out):
         register(plan)
         with Progress(plan.request.progress) as progress:
-            return _drive(plan, checked.gpus, progress, began)
+            for text in plan.data_notes:
+                progress.note(f"data: {text}")
+            return _drive(checked, progress, began, leave)
 
 
-def _drive(plan: Plan, gpus: float, progress: Progress, began: float) -> StudyResult:
+def _drive(checked: Checked, progress: Progress, began: float, leave: Callable[[], None]) -> StudyResult:
+    plan = checked.plan
     request = plan.request
     manifest = Manifest(request.out)
     warnings: list[str] = []
@@ -60,7 +65,10 @@ def _drive(plan: Plan, gpus: float, progress: Progress, began: float) -> StudyRe
             if work.anything:
                 update(request.out, status="running")
                 sink.start()
-                work.compute(gpus)
+                try:
+                    work.compute(checked.gpus)
+                finally:
+                    leave()
         except BaseException as error:
             _release(session)
             stopped = interrupts.adopt(error)
@@ -106,21 +114,30 @@ def _conclude(session: Session, sink: Sink | None, warnings: list[str], began: f
         failed=failed,
         confirmed=confirmed_rows(plan, session.confirmed_arms(), request.final_seeds) if confirming else [],
         confirm_seeds=request.final_seeds if confirming else (),
-        warnings=[*warnings, *session.failures, *_remarks(session), *dict.fromkeys(plan.runtime.store.damaged)],
+        warnings=[
+            *warnings,
+            *session.failures,
+            *session.remarks,
+            *_remarks(session),
+            *dict.fromkeys(plan.runtime.store.damaged),
+        ],
         ui_command=shlex.join(["fedrela-bench", "ui", str(request.out)]),
         report_command=shlex.join(["fedrela-bench", "report", str(request.out)]),
         dashboard_command=shlex.join(["optuna-dashboard", str(request.optuna_storage or request.out / JOURNAL)]),
         resume_command=request.resume_command,
     )
-    computed = {"trunks_computed": session.trunks_computed, "cells_computed": session.cells_computed}
+    computed = {"trunks_computed": session.trunks_computed, "cells_computed": len(session.computed)}
     computed["rounds_computed"] = session.rounds_computed
-    computed["cells_reused"] = session.reused * len(plan.seeds)
+    computed["cells_reused"] = session.cells_reused
     result.counts = counts_of(plan, result, computed, session.confirmed_runs() if confirming else ())
     result.best = write_best(plan, result)
+    best = best_rows(plan, result.trials, result.confirmed, result.confirm_seeds)
+    update(request.out, best=best_records(plan, best))
     write_tables(result)
     complete = all(ledger.remaining <= 0 or ledger.exhausted for ledger in session.ledgers)
     if result.status == "finished" and complete:
         _drop_branch_states(plan, result)
+        free_models(plan, result)
     if sink is not None:
         _track(sink, result, warnings, complete)
     result.seconds = time.monotonic() - began
@@ -133,6 +150,7 @@ def _remarks(session: Session) -> list[str]:
         if ledger.exhausted:
             count = len(ledger.finished) + len(ledger.failed)
             remarks.append(f"the space holds only {count} different configuration{'s' * (count > 1)}; all were tried")
+    remarks += [DEFAULTS_ONLY] if session.confirms_defaults_only and not session.interrupts.stopping else []
     plan = session.plan
     alone = plan.runtime.futility is not None and "trunks" not in plan.request.stages
     if alone and any(plan.baseline(name) is None for name in plan.bases):
@@ -168,13 +186,14 @@ def _leave(session: Session, warnings: list[str], began: float) -> None:
 
 
 def _track(sink: Sink, result: StudyResult, warnings: list[str], complete: bool) -> None:
+    summary = {"trials": float(len(result.trials)), "full_runs": result.counts["full_runs"]}
+    for index, name in enumerate(result.objectives):
+        values = [row.outcome.values[index] for row in result.pareto]
+        summary |= {f"best/{name}": max(values)} if values else {}
+    summarise(result.out, summary)
     update(result.out, status=result.status if complete or result.status != "finished" else "partial")
     if result.status == "finished" and is_complete(result.out, sink.uri):
         return
-    sink.summary = {"trials": float(len(result.trials)), "full_runs": result.counts["full_runs"]}
-    for index, name in enumerate(result.objectives):
-        values = [row.outcome.values[index] for row in result.pareto]
-        sink.summary |= {f"best/{name}": max(values)} if values else {}
     before = len(warnings)
     sink.close("KILLED" if result.status == "interrupted" else "FINISHED")
     result.warnings += warnings[before:]

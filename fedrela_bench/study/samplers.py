@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
     from fedrela_bench.study.space import Space
 
 DATABASES = ("sqlite", "postgresql")
-CONNECT_SECONDS = 4
+PORT = 5432
+CONNECT_SECONDS, ANSWER_SECONDS = 4, 60
 SAMPLERS = ("tpe", "nsga2", "gp", "random", "grid")
 NEEDS = {"gp": ("torch", "scipy")}
 
@@ -35,23 +38,44 @@ def check_storage(url: str) -> None:
     """Raise ConfigError when an Optuna storage is not a database that can be reached from here."""
     scheme, separator, place = url.partition("://")
     if not separator or not place or scheme.partition("+")[0] not in DATABASES:
-        raise ConfigError(f"--optuna-storage {url}: write sqlite:///FILE or postgresql://USER@HOST/NAME")
-    from sqlalchemy import create_engine
+        raise ConfigError(f"--optuna-storage {shown(url)}: write sqlite:///FILE or postgresql://USER@HOST/NAME")
+    if not scheme.startswith("sqlite"):
+        _check_server(url)
+        return
+    folder = Path(place.removeprefix("/")).parent
+    if not folder.is_dir():
+        raise ConfigError(f"--optuna-storage {url}: there is no folder {folder}; make it or choose another file")
+
+
+def _check_server(url: str) -> None:
+    from sqlalchemy import create_engine, make_url
     from sqlalchemy.exc import SQLAlchemyError
 
-    if scheme.startswith("sqlite"):
-        folder = Path(place.removeprefix("/")).parent
-        if not folder.is_dir():
-            raise ConfigError(f"--optuna-storage {url}: there is no folder {folder}; make it or choose another file")
-        return
     try:
-        with create_engine(url, connect_args={"connect_timeout": CONNECT_SECONDS}).connect():
+        place = make_url(url)
+        patience = {"connect_timeout": ANSWER_SECONDS} if place.get_dialect().driver.startswith("psycopg") else {}
+        engine = create_engine(place, connect_args=patience)
+        if place.host is not None and "host" not in place.query:
+            # A busy server may take its time; where there is none, nobody should wait for it.
+            socket.create_connection((place.host, place.port or PORT), timeout=CONNECT_SECONDS).close()
+        with engine.connect():
             pass
     except ModuleNotFoundError as error:
-        raise ConfigError(f"--optuna-storage {url} needs the package {error.name}; install it") from None
-    except SQLAlchemyError as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"--optuna-storage {url}: no answer ({reason}); start the server or leave it out") from None
+        raise ConfigError(
+            f"--optuna-storage {shown(url)} needs the package {error.name}; "
+            "install it with pip install 'fedrela-bench[postgres]'"
+        ) from None
+    except (SQLAlchemyError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"--optuna-storage {shown(url)} cannot be used ({reason}); start the server and make the database, or "
+            "leave the option out"
+        ) from None
+
+
+def shown(url: str) -> str:
+    """A database's URL for messages, without its password."""
+    return re.sub(r"(://[^/@:]*):[^/]*@", r"\1:***@", url)
 
 
 def build_sampler(name: str, seed: int) -> Any:

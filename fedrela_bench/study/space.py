@@ -13,6 +13,7 @@ from fedrela_bench.config import Json, TrialConfig, unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.study.spacefile import load_space, parse_space
 from fedrela_bench.study.spacefind import find_space, list_spaces
+from fedrela_bench.words import counted
 
 __all__ = ["Parameter", "Space", "find_space", "list_spaces", "load_space", "parse_space"]
 
@@ -150,9 +151,14 @@ class Space:
 
     def fork_rounds(self, base: TrialConfig) -> list[int]:
         """Rounds T at which trials fork from the base run, ascending: the rounds to keep snapshots of."""
-        starts = self._starts(base)
-        rounds = {base.replace({"relabel.start": start}).relabel_round for start in starts}
+        rounds = {base.replace({"relabel.start": start}).relabel_round for start in self._starts(base)}
         return sorted(value for value in rounds if value < base.federation.rounds)
+
+    def shared_starts(self, bases: Mapping[str, TrialConfig]) -> tuple[Any, ...]:
+        """Values of `relabel.start` at which trials fork from a trunk they share; () where each may have its own."""
+        if not self.relabels or not all(parameter.name.startswith("relabel.") for parameter in self.parameters):
+            return ()
+        return tuple(dict.fromkeys(start for base in bases.values() for start in self._starts(base)))
 
     def _starts(self, base: TrialConfig) -> tuple[Any, ...]:
         for parameter in self.parameters:
@@ -240,8 +246,9 @@ class Space:
         size = self.size()
         lines = [f"algorithm: {', '.join(self.algorithms)}", *(parameter.text() for parameter in self.parameters)]
         lines += [f"fixed: {name} = {value}" for name, value in self.fixed.items()]
-        points = "continuous" if size is None else f"{size} points"
-        return [*lines, f"{points}; {self.trials} trials; seeds {', '.join(map(str, self.seeds))}"]
+        points = "continuous" if size is None else counted(size, "point")
+        seeds = f"seed{'s' * (len(self.seeds) != 1)} {', '.join(map(str, self.seeds))}"
+        return [*lines, f"{points}; {counted(self.trials, 'trial')}; {seeds}"]
 
     def check_algorithms(self, known: Sequence[str]) -> None:
         """Raise ConfigError for algorithms that are not registered."""

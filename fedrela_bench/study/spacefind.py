@@ -30,6 +30,11 @@ def algorithm_space(name: str) -> Path | None:
     return found if found is not None and found.parent.name == ALGORITHMS else None
 
 
+def algorithm_spaces() -> list[str]:
+    """Names of base algorithms that have a shipped space."""
+    return [path.stem for path in list_spaces() if path.parent.name == ALGORITHMS]
+
+
 def find_space(name_or_path: str | Path, fallback: bool = True) -> Path:
     """The file of a space: a path, or a name such as ``cifar100_lt`` or ``fedprox``.
 
@@ -56,17 +61,16 @@ def find_space(name_or_path: str | Path, fallback: bool = True) -> Path:
         return default
     if path.suffix in SUFFIXES or len(path.parts) > 1:
         raise ConfigError(f"no search space at {path}; `fedrela-bench spaces list` names the shipped ones")
-    known = unknown_name("search space", name, name, _offered(name))
-    raise ConfigError(f"{known} (or the path of a YAML file)")
+    raise ConfigError(f"{_unknown(name)} (or the path of a YAML file)")
 
 
-def _offered(name: str) -> list[str]:
-    """Names for a message: all where one of them is near, else those of datasets only."""
-    paths = list_spaces()
-    everything = [path.stem for path in paths]
+def _unknown(name: str) -> str:
+    everything = [path.stem for path in list_spaces()]
     if difflib.get_close_matches(name, everything, n=1, cutoff=0.5):
-        return everything
-    return [path.stem for path in paths if path.parent.name != ALGORITHMS]
+        return unknown_name("search space", name, name, everything)
+    algorithms = algorithm_spaces()
+    datasets = [known for known in everything if known not in algorithms]
+    return f"unknown search space {name}; valid: {', '.join(datasets)}; of base algorithms: {', '.join(algorithms)}"
 
 
 def _shipped(name: str) -> Path | None:

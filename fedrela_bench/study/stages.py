@@ -24,6 +24,10 @@ from fedrela_bench.tracking.progress import Item, Progress
 
 GRACE_SECONDS = 45.0
 """How long running cells may take to finish their round after a stop request."""
+DEFAULTS_ONLY = (
+    "no trial of a search is finished here, so only the paper's default is confirmed; run the search stage, too, to "
+    "confirm the best configurations"
+)
 MOST_IN_A_ROW = 10
 """Failed trials in a row after which nothing more is proposed."""
 
@@ -38,20 +42,32 @@ class Session:
         self.interrupts = interrupts
         self.nodes = Nodes(progress.note)
         self.ledgers: list[Ledger] = []
-        self.arms: list[Arm] = []
+        self._roles = {plan.key(arm.point): arm.role for arm in fixed_arms(plan) if arm.role}
         self.trunks_computed = 0
-        self.cells_computed = 0
+        self.computed: set[str] = set()
+        """Keys of cells that this call computed."""
+        self._kept: dict[str, set[str]] = {}
+        """Keys of the cells that the store had of a trial when it began."""
         self.rounds_computed = 0
         self.failures: list[str] = []
         """Messages of failures that are no trial's."""
+        self.remarks: list[str] = []
+        """What a user should know of and no run depends on."""
         self.failed_in_a_row = 0
 
     # bookkeeping -----------------------------------------------------------------------------------------------------
 
     @property
     def reused(self) -> int:
-        """Proposals answered without computing."""
+        """Trials that the store answered."""
         return sum(ledger.reused for ledger in self.ledgers)
+
+    @property
+    def cells_reused(self) -> int:
+        """Cells of this call's trials that were there, each counted once."""
+        outcomes = [ledger.finished[key] for ledger in self.ledgers for key in ledger.answered & ledger.finished.keys()]
+        there = set().union(*self._kept.values(), *(outcome.keys for outcome in outcomes))
+        return len(there - self.computed)
 
     @property
     def ended(self) -> bool:
@@ -94,6 +110,7 @@ class Session:
     def list_cells(self, point: Json, number: int | None, seeds: Sequence[int] | None = None, name: str = "") -> None:
         """Put a configuration's runs on the tracking list."""
         key, shown = self.plan.key(point), name or label(point)
+        role = {"arm": self._roles[key]} if key in self._roles else {}
         for seed in seeds or self.plan.seeds:
             lineage = self.plan.lineage(point, seed)
             trunk, own, branches = lineage[0], lineage[-1], lineage[1:-1]
@@ -116,7 +133,7 @@ class Session:
                     branch_folder=self.manifest.relative(branches[0].entry.folder) if branches else "",
                     branch_round=own.first - 1,
                     trial=number,
-                    tags=self._tags(point[ALGORITHM], seed, key),
+                    tags={**self._tags(point[ALGORITHM], seed, key), **role},
                 )
             )
 
@@ -124,6 +141,9 @@ class Session:
         """A trial begins."""
         self.list_cells(proposal.point, proposal.number)
         own = [self.plan.lineage(proposal.point, seed)[-1] for seed in self.plan.seeds]
+        store = self.plan.runtime.store
+        there = {s.entry.key for s in own if store.result(s.entry.kind, s.entry.key) is not None}
+        self._kept.setdefault(proposal.key, there)
         rounds = sum(segment.last - segment.first + 1 for segment in own)
         journals = [segment.entry.journal.path for segment in own]
         self.progress.begin(proposal.key, Item(f"trial {proposal.number} {label(proposal.point)}", journals, rounds))
@@ -131,13 +151,13 @@ class Session:
     def settled(self, proposal: Proposal, outcome: Outcome, rounds: int) -> None:
         """A trial ended with or without a result."""
         self._spend(rounds)
-        self.cells_computed += len(outcome.keys)
+        self.computed |= set(outcome.keys) - self._kept.get(proposal.key, set())
         self.failed_in_a_row = self.failed_in_a_row + 1 if outcome.status == "failed" else 0
         for seed in self.plan.seeds if outcome.status in ("failed", "futile") else ():
             entry = self.plan.entry(proposal.point, seed)
             note = self.manifest.fail if outcome.status == "failed" else self.manifest.stop
             note(f"{entry.kind}:{entry.key}", outcome.error)
-        values = dict(zip(self.plan.request.objectives, outcome.values, strict=True))
+        values = dict(zip(self.plan.request.objectives, outcome.values, strict=True)) if outcome.valid else {}
         name = f"trial {proposal.number} {label(proposal.point)}"
         self.progress.totals.reused = self.reused
         self.progress.end(proposal.key, name, outcome.status, values, outcome.error)
@@ -185,10 +205,23 @@ class Session:
             self.progress.end(job.key, job.name, "failed", {}, error)
             return [Failure(job.name, error, answer.get("kind", ""))]
         self.trunks_computed += kind == "trunk"
-        self.cells_computed += kind == "cell"
+        self.computed |= {job.key} if kind == "cell" else set()
         shown = {name: result["final"][name] for name in self.plan.request.objectives if name in result["final"]}
         self.progress.end(job.key, job.name, result["status"], shown)
         return []
+
+    def named(self, point: Json) -> str:
+        """A point in a few words."""
+        return label(point)
+
+    def modelled(self, job: Job, answer: Json) -> None:
+        """A model was computed again, or not."""
+        self._spend(answer.get("rounds", 0))
+        if answer["status"] == "finished":
+            self.progress.end(job.key, job.name, "completed", {})
+        else:
+            self.progress.drop(job.key)
+            self.remarks += [f"no {job.name}: {answer['error']}"] if answer["error"] else []
 
     def check_objectives(self) -> None:
         """Raise ConfigError when a finished baseline shows that an objective is not measured on this data."""
@@ -212,9 +245,14 @@ class Session:
 
     # confirmation ----------------------------------------------------------------------------------------------------
 
-    def choose_arms(self, ledger: Ledger) -> list[tuple[list[Arm], tuple[int, ...]]]:
+    def choose_arms(self) -> list[tuple[list[Arm], tuple[int, ...]]]:
         """What the confirm stage computes next, with its seeds; in a race the second heat needs the first's results."""
         request = self.plan.request
+        if request.points is not None:
+            return [([Arm(label(point), point) for point in request.points], request.final_seeds)]
+        if not self.ledgers:
+            return []
+        ledger = self.ledgers[0]
         if not request.race:
             return [([*leaders(self.plan, ledger), *fixed_arms(self.plan)], request.final_seeds)]
         heat, few = first_heat(self.plan, ledger), request.final_seeds[:RACE_SEEDS]
@@ -235,10 +273,20 @@ class Session:
         trunks = [trunk for trunk in plan.trunks(seeds, forks) if store.result("trunk", trunk.entry.key) is None]
         return trunks, cells
 
-    def confirm(self, ledger: Ledger, gpus: float, limit: int) -> None:
+    def list_points(self) -> None:
+        """Put the baselines and runs that the request names on the tracking list, those of the store included."""
+        for arms, seeds in self.choose_arms():
+            for trunk in self.plan.trunks(seeds, ()):
+                self.list_trunk(trunk)
+            for arm in arms:
+                self.list_cells(arm.point, arm.number, seeds, arm.name)
+
+    def confirm(self, gpus: float, limit: int) -> None:
         """Compute the best configurations and the fixed arms on all seeds."""
-        for heat in range(len(self.choose_arms(ledger))):
-            arms, seeds = self.choose_arms(ledger)[heat]
+        if self.confirms_defaults_only:
+            self.progress.note(DEFAULTS_ONLY)
+        for heat in range(len(self.choose_arms())):
+            arms, seeds = self.choose_arms()[heat]
             trunks, cells = self.unconfirmed(arms, seeds)
             for trunk in self.plan.trunks(seeds, ()):
                 self.list_trunk(trunk)
@@ -246,18 +294,23 @@ class Session:
                 self.run_trunks(trunks, gpus, limit)
             if self.interrupts.stopping:
                 return
-            self.progress.stage("confirmation", len(cells))
+            self.progress.stage("confirmation" if self.plan.request.points is None else "forks", len(cells))
             jobs = [self._job(arm, seed) for arm, seed in cells]
             run_jobs(self.crew(gpus, limit), jobs, run_cell_task, self._confirmed)
 
+    @property
+    def confirms_defaults_only(self) -> bool:
+        """Whether no search gives the confirm stage anything to choose from."""
+        asked = "confirm" in self.plan.request.stages and self.plan.request.space.relabels
+        return asked and not any(ledger.finished for ledger in self.ledgers)
+
     def confirmed_arms(self) -> list[Arm]:
         """What the confirm stage has to show."""
-        return [arm for ledger in self.ledgers[:1] for arm in self.choose_arms(ledger)[-1][0]]
+        return [arm for arms, _ in self.choose_arms()[-1:] for arm in arms]
 
     def confirmed_runs(self) -> list[tuple[Json, int]]:
         """Points and seeds that the confirm stage has finished, those of a first heat included."""
-        heats = [heat for ledger in self.ledgers[:1] for heat in self.choose_arms(ledger)]
-        runs = [(arm.point, seed) for arms, seeds in heats for arm in arms for seed in seeds]
+        runs = [(arm.point, seed) for arms, seeds in self.choose_arms() for arm in arms for seed in seeds]
         return [run for run in runs if (self.plan.entry(*run).folder / "result.json").exists()]
 
     def _job(self, arm: Arm, seed: int) -> Job:

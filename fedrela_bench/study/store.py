@@ -51,6 +51,11 @@ class Entry:
         """The state of an unfinished run, overwritten as it goes."""
         return self.folder / "state.pt"
 
+    @property
+    def model(self) -> Path:
+        """The scored model of the finished run, where it is kept; not sealed, so that it can be freed."""
+        return self.folder / "model.bin"
+
     def snapshot(self, round_: int) -> Path:
         """The snapshot after that many rounds."""
         return self.folder / f"r{round_:04d}{SNAPSHOT_SUFFIX}"

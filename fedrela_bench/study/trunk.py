@@ -42,12 +42,14 @@ def run_trunk(config: TrialConfig, dataset: Any, runtime: Runtime, fork_rounds: 
             return found
         reached = reach(base, dataset, runtime, base.federation.rounds, fork_rounds)
         assert reached is not None, "a trunk branches off nothing"
+        runtime.keep_model(base, entry, reached[0])
         return _commit(base, dataset, runtime, entry, *reached)
 
 
 def _commit(base: TrialConfig, dataset: Any, runtime: Runtime, entry: Entry, run: Run, last: Any) -> Json:
     curve = entry.journal.rounds(1)
     entry.write_arrays("curves.npz", class_arrays(curve, last.confusion if last is not None else {}))
+    entry.write_arrays("partition.npz", runtime.engine.partition(base, dataset))
     facts: Json = {"fork_round": 0, "trunk_key": entry.key, "computed_rounds": len(curve)}
     facts["communication"] = dict(run.communication)
     return entry.commit({**facts, **summary(base, dataset, runtime, entry, run.status, curve, curve)})
@@ -67,6 +69,7 @@ def summary(
         curve: lines of rounds 1 to the last.
         own: the lines among them that this entry computed.
     """
+    memory = dict(runtime.engine.peak_memory())
     return {
         "kind": entry.kind,
         "key": entry.key,
@@ -82,4 +85,5 @@ def summary(
         "simulation_version": runtime.engine.version,
         "version": __version__,
         "owner": owner(),
+        **({"gpu_memory": memory} if memory else {}),
     }

@@ -15,6 +15,8 @@ from fedrela_bench.study.plan import Outcome
 from fedrela_bench.study.worker import trainable
 
 TUNE_FOLDER = ".tune"
+RESTARTS = 4
+"""Processes that may die under one run before it counts as failed."""
 SPARE_SAMPLES = 1000
 """Points that are tried again count as further samples; the ledger decides when the search ends."""
 
@@ -77,7 +79,9 @@ def _tuner(
             name="search",
             storage_path=str(folder.resolve()),
             verbose=0,
-            failure_config=tune.FailureConfig(max_failures=1),
+            # What a run raises is no failure here. A lost node costs one, and one for each idle process of it that
+            # Tune hands out before it knows.
+            failure_config=tune.FailureConfig(max_failures=RESTARTS),
             stop=StopAll(lambda: crew.interrupts.overdue(crew.grace)),
         ),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedrela_bench.config import Json, TrialConfig, canonical_json
 from fedrela_bench.errors import RunError
-from fedrela_bench.study.cell import run_cell
+from fedrela_bench.study.cell import run_cell, run_model
 from fedrela_bench.study.engine import Stopped
 from fedrela_bench.study.failures import describe
 from fedrela_bench.study.futility import Futile
@@ -40,6 +40,17 @@ def run_cell_task(plan: Plan, point: Json, seed: int, gpu_share: float) -> Json:
     def work() -> Json:
         config = plan.config(point, seed)
         run_cell(config, dataset_of(plan, config, point[ALGORITHM]), runtime)
+        return {}
+
+    return _guarded(plan, plan.entry(point, seed).key, gpu_share, work)
+
+
+def run_model_task(plan: Plan, point: Json, seed: int, gpu_share: float) -> Json:
+    """Compute the scored model of a finished run again."""
+
+    def work() -> Json:
+        config = plan.config(point, seed)
+        run_model(config, dataset_of(plan, config, point[ALGORITHM]), plan.runtime)
         return {}
 
     return _guarded(plan, plan.entry(point, seed).key, gpu_share, work)
@@ -102,13 +113,11 @@ def _guarded(plan: Plan, key: str, gpu_share: float, work: Callable[[], Json]) -
     meter, where = plan.runtime.meter, _where()
     meter.rounds = 0
     try:
-        plan.runtime.engine.prepare(plan.runtime.threads, gpu_share)
-        return {"status": "finished", "error": None, **where, **work(), "rounds": meter.rounds}
+        with plan.runtime.engine.process(plan.runtime.threads, gpu_share):
+            return {"status": "finished", "error": None, **where, **work(), "rounds": meter.rounds}
     except Stopped:
         return {"status": "stopped", "error": None, **where, "rounds": meter.rounds}
     except Futile as why:
         return {"status": "futile", "error": str(why), **where, "rounds": meter.rounds}
     except Exception as error:
         return {**describe(error, plan.folder, key), **where, "rounds": meter.rounds}
-    finally:
-        plan.runtime.engine.release()

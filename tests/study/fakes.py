@@ -6,7 +6,8 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ class FakeResult:
 @dataclass(frozen=True)
 class FakeDataset:
     digest: str
+    stated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class FakeRun:
         rounds, relabel = self.config.federation.rounds, self.config.relabel
         while self.status == "running":
             time.sleep(self.engine.delay)
+            self._wait()
             index, fork = self.completed_rounds, self.config.relabel_round
             active = relabel.active(rounds) and index >= fork
             again = bool(relabel.period) and (index - fork) % max(1, relabel.period) == 0
@@ -96,6 +99,11 @@ class FakeRun:
                 with self.engine.log.open("a") as file:
                     file.write(f"{digest(self.config.model_dump(mode='json'))} {self.completed_rounds}\n")
             yield self._result(diverged, fresh)
+
+    def _wait(self) -> None:
+        gate = self.engine.gates.get(self.completed_rounds)
+        while gate is not None and not gate.exists():
+            time.sleep(0.05)
 
     def _result(self, diverged: bool, fresh: bool) -> FakeResult:
         flow = np.array([[5, 1], [0, 4]]) if fresh else None
@@ -132,6 +140,8 @@ class FakeEngine:
     """Of a snapshot, as forecast."""
     pass_bytes: int = 0
     """Of a kept first relabelling pass, as forecast."""
+    model_size: int = 0
+    """Of a scored model, as forecast."""
     unfit: tuple[str, ...] = ()
     worker_fault: Exception | None = None
     """Raised by every process but the driver's when it loads data."""
@@ -140,6 +150,10 @@ class FakeEngine:
     """Gets a line for every round that is computed by any process."""
     bad_nodes: str | None = None
     """No run starts where this variable is set in the environment."""
+    gates: Mapping[int, Path] = field(default_factory=dict)
+    """After so many rounds, a run waits until this file is there."""
+    gpu_memory: Mapping[str, int] = field(default_factory=dict)
+    """As results record it."""
     modules_note: Path | None = None
     version: str = "fake"
     loads: list[str] = field(default_factory=list)
@@ -159,11 +173,24 @@ class FakeEngine:
     def measured(self, config: TrialConfig, dataset: Any) -> set[str]:
         return {"overall", "head", "medium", "tail"}
 
+    def partition(self, config: TrialConfig, dataset: Any) -> dict[str, np.ndarray]:
+        return {
+            "names": np.array(["a", "b"]),
+            "groups": np.array(["head", "tail"]),
+            "client_counts": np.array([[6, 4]]),
+        }
+
     def snapshot_bytes(self, config: TrialConfig, dataset: Any) -> int:
         return self.bytes
 
     def posterior_bytes(self, config: TrialConfig, dataset: Any) -> int:
         return self.pass_bytes
+
+    def model_bytes(self, config: TrialConfig, dataset: Any) -> int:
+        return self.model_size
+
+    def facts(self, config: TrialConfig, dataset: Any) -> dict[str, Any]:
+        return {}
 
     def simulation(self, config: TrialConfig, dataset: Any, device: str, kept: Path | None = None) -> FakeRun:
         return FakeRun(config, self)
@@ -171,6 +198,9 @@ class FakeEngine:
     def save(self, path: Path, snapshot: FakeSnapshot) -> None:
         path.write_bytes(pickle.dumps(snapshot))
         path.with_name(path.name + ".digest").write_text("x")
+
+    def save_model(self, path: Path, run: FakeRun) -> None:
+        path.write_text(f"{run.completed_rounds} {run.state}")
 
     def load(self, path: Path) -> FakeSnapshot:
         try:
@@ -182,12 +212,14 @@ class FakeEngine:
     def branch(self, snapshot: FakeSnapshot, config: TrialConfig) -> FakeSnapshot:
         return snapshot
 
-    def prepare(self, threads: int, gpu_share: float) -> None:
+    @contextmanager
+    def process(self, threads: int, gpu_share: float) -> Iterator[None]:
         if self.modules_note is not None:
             self.modules_note.write_text("\n".join(sorted(sys.modules)))
+        yield
 
-    def release(self) -> None:
-        pass
+    def peak_memory(self) -> Mapping[str, int]:
+        return self.gpu_memory
 
 
 def config(**changes: Any) -> TrialConfig:

@@ -21,7 +21,7 @@ from fedrela_bench.study.compute import POSTERIORS
 from fedrela_bench.study.engine import SimulationEngine
 from fedrela_bench.study.forecast import disk_bytes, forecast
 from fedrela_bench.study.preflight import preflight
-from tests.study.fakes import FakeEngine, request
+from tests.study.fakes import FakeEngine, config, request
 from tests.study.test_ledger import plan_for
 
 Usage = namedtuple("Usage", "total used free")
@@ -118,6 +118,29 @@ def test_what_forks_share_is_as_large_as_forecast(tmp_path: Path) -> None:
     list(SimulationEngine().simulation(config, dataset, "cpu", tmp_path / "kept"))
     (kept,) = (tmp_path / "kept").glob("*.npz")
     assert SimulationEngine().posterior_bytes(config, dataset) == pytest.approx(kept.stat().st_size, rel=0.1)
+
+
+def test_a_search_alone_is_charged_with_the_rounds_up_to_its_last_fork(tmp_path: Path) -> None:
+    space = {"algorithm": "fedavg", "parameters": {"relabel.start": {"choice": [0.3, 0.5, 0.8]}}, "trials": 3}
+    asked = request(tmp_path, space, stages=("search",))
+    asked = replace(asked, bases={"fedavg": config(relabel__tau=0.1)})
+    costs = forecast(plan_for(asked), 1)
+    assert costs.full_runs == costs.trunks_only == pytest.approx((8 + 7 + 5 + 2) / 10)
+    assert plan_of(asked, costs)["baselines"] == 0
+
+
+def test_the_confirm_stage_is_counted_apart(tmp_path: Path) -> None:
+    asked = request(tmp_path, {"algorithm": "fedavg"}, stages=("confirm",), confirm_seeds=(1, 2), lr_drop=0.1)
+    costs = forecast(plan_for(asked), 1)
+    # Without a search four fixed arms are left, one of which is the baseline; the others fork at 0.8.
+    assert (costs.confirmed, costs.confirm_runs) == (4, pytest.approx(2 * (1 + 3 * 0.2)))
+    whole = replace(asked, stages=("trunks", "search", "confirm"), confirm_top=2)
+    more = forecast(plan_for(whole), 1)
+    without = forecast(plan_for(replace(whole, stages=("trunks", "search"))), 1)
+    assert 5 <= more.confirmed <= 6
+    assert more.full_runs == pytest.approx(without.full_runs + more.confirm_runs)
+    plan = plan_of(whole, more)
+    assert (plan["confirmed"], plan["confirm_seeds"]) == (more.confirmed, [1, 2])
 
 
 def test_a_race_searches_on_one_seed_and_is_counted_so(tmp_path: Path) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
+import re
+import socket
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,12 +18,15 @@ import cloudpickle
 import pytest
 
 from fedrela_bench.errors import ConfigError
-from fedrela_bench.study.cluster import Capacity, concurrency, gpu_faults, pick_device
+from fedrela_bench.study.cluster import Capacity, _cuda_devices, concurrency, gpu_faults, pick_device
 from fedrela_bench.study.runner import make_plan, preflight, tune
-from fedrela_bench.study.samplers import check_sampler
+from fedrela_bench.study.samplers import check_sampler, check_storage
 from fedrela_bench.study.space import parse_space
 from fedrela_bench.study.worker import trainable
+from tests.study.drive import ROOT, soon
 from tests.study.fakes import SPACE, FakeEngine, config, request
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def refused(tmp_path: Path, **changes: Any) -> str:
@@ -30,17 +38,82 @@ def refused(tmp_path: Path, **changes: Any) -> str:
     return str(caught.value)
 
 
-def test_more_cpus_than_there_are(tmp_path: Path) -> None:
-    text = refused(tmp_path, cpus_per_trial=4096)
-    assert "asks for 4096 CPUs and 0 GPUs, but there are" in text
-    assert "lower --cpus-per-trial" in text
+@pytest.mark.parametrize(
+    ("changes", "numbers"),
+    [
+        ({"cpus_per_trial": 10_000}, r"asks for 10000 CPUs, but there are \d+; lower --cpus-per-trial"),
+        ({"device": "cuda", "gpus_per_trial": 3.0}, r"asks for 1 CPUs and 3 GPUs, but there are \d+ CPUs and \d GPUs;"),
+    ],
+)
+def test_what_this_machine_does_not_have_is_said_before_images_are_read(
+    tmp_path: Path, changes: dict[str, Any], numbers: str
+) -> None:
+    engine, began = FakeEngine(), time.monotonic()
+    text = refused(tmp_path, engine=engine, **changes)
+    assert re.search(numbers, text) and engine.loads == []
+    assert time.monotonic() - began < soon(5)
+
+
+COMMAND = """
+import sys
+from fedrela_bench.cli import main
+code = main(sys.argv[1:])
+print(sorted({"ray", "optuna", "mlflow", "sqlalchemy", "sklearn"} & set(sys.modules)))
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("asked", [["--cpus-per-trial", "10000"], ["--gpus-per-trial", "3"]])
+def test_the_command_refuses_it_without_a_folder_and_without_ray(tmp_path: Path, asked: list[str]) -> None:
+    if asked[0].startswith("--gpus") and _cuda_devices() >= 3:
+        pytest.skip("this machine has as many GPUs")
+    began = time.monotonic()
+    command = [sys.executable, "-c", COMMAND, "tune", "--dataset", "digits_lt", "--out", "s", *asked]
+    ended = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert time.monotonic() - began < soon(5)
+    assert ended.returncode == 2 and "error: a trial asks for" in ended.stderr
+    assert ended.stdout.splitlines()[-1] == "[]", "what was imported in vain"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_cluster_that_does_not_answer(tmp_path: Path) -> None:
     began = time.monotonic()
     text = refused(tmp_path, ray_address="127.0.0.1:9")
     assert text.startswith("no Ray cluster answers at 127.0.0.1:9 (")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < soon(5)
+
+
+@pytest.mark.parametrize("banner", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", None])
+def test_something_else_than_ray_at_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, banner: bytes | None
+) -> None:
+    """Ray would ask it again and again, for minutes."""
+    monkeypatch.setattr("fedrela_bench.study.address.CONNECT_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answer = threading.Thread(target=_say, args=(server, banner), daemon=True)
+        answer.start()
+        text = refused(tmp_path, ray_address=f"127.0.0.1:{server.getsockname()[1]}")
+    assert ("is no Ray cluster" in text) if banner is not None else "(timed out)" in text
+    assert "--ray-address" in text
+
+
+def _say(server: socket.socket, banner: bytes | None) -> None:
+    line, _ = server.accept()
+    with line:
+        line.recv(1000)
+        line.sendall(banner or b"")
+        if banner is None:
+            line.recv(1000)
+
+
+def test_a_database_without_a_driver_or_a_server_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for driver in ("psycopg", "psycopg2"):
+        monkeypatch.setitem(sys.modules, driver, None)
+    with pytest.raises(ConfigError) as caught:
+        check_storage("postgresql://me:secret@127.0.0.1:9/x")
+    text = str(caught.value)
+    assert "needs the package psycopg" in text and "pip install 'fedrela-bench[postgres]'" in text
+    assert "postgresql://me:***@127.0.0.1:9/x" in text and "secret" not in text
 
 
 def test_a_device_and_a_gpu_request_that_contradict_each_other(tmp_path: Path) -> None:

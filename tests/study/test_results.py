@@ -70,7 +70,7 @@ def study(out: Path) -> StudyResult:
 
 
 def test_the_text_shows_gains_failures_and_what_diverged(tmp_path: Path) -> None:
-    text = render_text(study(tmp_path))
+    text = " ".join(render_text(study(tmp_path)).split())
     for part in (
         "2.50 full runs instead of 6",
         "fedavg (baseline)",
@@ -135,7 +135,7 @@ def test_an_objective_in_which_no_setting_beats_the_baseline_is_named(tmp_path: 
 def test_a_rule_without_finished_baselines_to_compare_with_is_said(tmp_path: Path) -> None:
     asked = request(tmp_path, {"algorithm": "fedavg"}, stages=("search",), futility=Futility(1, 0.1))
     plan = plan_for(asked)
-    session = SimpleNamespace(plan=plan, ledgers=[], broken=False)
+    session = SimpleNamespace(plan=plan, ledgers=[], broken=False, confirms_defaults_only=False)
     assert "add trunks to --stage" in _remarks(session)[0]  # type: ignore[arg-type]
     for trunk in plan.trunks():
         run_trunk(trunk.config, FakeDataset("data-1"), plan.runtime)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedrela_bench.study.forecast import forecast
 from fedrela_bench.study.lineage import curve_of
 from fedrela_bench.study.store import Store
 from fedrela_bench.study.trunk import run_trunk
+from fedrela_bench.study.worker import run_trial
 from tests.study.fakes import FakeDataset, FakeRun, config, request, runtime
 from tests.study.test_ledger import ledger_for, plan_for, work
 
@@ -107,6 +109,26 @@ def test_what_was_relabelled_in_shared_rounds_is_in_the_cells_record(tmp_path: P
     assert sorted(path.name for path in folder.glob("relabel_*")) == ["relabel_r0005.npz", "relabel_r0008.npz"]
     with np.load(folder / "curves.npz") as arrays:
         assert arrays["per_class_rounds"].tolist() == [5, 6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("order", list(permutations((0.3, 0.5, 0.8))))
+def test_a_search_without_the_trunks_stage_computes_every_round_before_a_fork_once(
+    tmp_path: Path, order: tuple[float, ...]
+) -> None:
+    space = {"algorithm": "fedavg", "parameters": {"relabel.start": {"choice": [0.3, 0.5, 0.8]}}}
+    asked = request(tmp_path, space, stages=("search",))
+    bases = {"fedavg": config(relabel__tau=0.1)}
+    plan = plan_for(replace(asked, bases=bases))
+    points = [{"algorithm": "fedavg", "relabel.start": start} for start in order]
+    answers = [run_trial(plan, {"point": point, "key": plan.key(point)}, 0.0) for point in points]
+    assert sum(answer["rounds"] for answer in answers) == 8 + 7 + 5 + 2
+    assert plan.trunks()[0].entry.snapshot_rounds() == [3, 5, 8]
+
+
+def test_trunks_of_one_trial_each_keep_no_states_for_others(tmp_path: Path) -> None:
+    parameters = {"relabel.start": {"choice": [0.3, 0.5, 0.8]}, "training.lr": {"loguniform": [0.01, 0.1]}}
+    plan = plan_for(request(tmp_path, {"algorithm": "fedavg", "parameters": parameters}, stages=("search",)))
+    assert plan.runtime.starts == ()
 
 
 @pytest.mark.parametrize("late", ["first_participation", "never", "all_at_T"])

@@ -125,7 +125,8 @@ def test_only_a_datasets_name_falls_back(tmp_path: Path, monkeypatch: pytest.Mon
     assert find_space("digits_lt").stem == find_space("digits_lt.yaml").stem == "digits_lt"
     assert find_space("plain") == Path("plain")
     for name, part in {
-        "nope": "unknown search space nope; valid: cifar100_lt",
+        "nope": "unknown search space nope; valid: cifar100_lt, cifar10_lt, default, digits_lt, digits_step, "
+        "fashion_mnist_lt, fashion_mnist_step, paper_table14, paper_table2; of base algorithms: balanced_softmax,",
         "digits_ltt": "did you mean digits_lt? (or the path of a YAML file)",
         "digits": "did you mean digits_lt?",
         "nope_lt": "unknown search space nope_lt",

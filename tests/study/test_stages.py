@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
-import os
+import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import cloudpickle
 import pytest
 
 from fedrela_bench.study.futility import Futility
@@ -19,24 +20,25 @@ from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.runner import tune
 from fedrela_bench.study.space import parse_space
 from tests.study import fakes
-from tests.study.drive import mlflow_runs, optuna_states
+from tests.study.drive import local_ray, mlflow_runs, optuna_states
 from tests.study.fakes import FakeEngine, request
 
 pytestmark = pytest.mark.cluster
 ONE = {"algorithm": "fedavg"}
+FOUR_ARMS = [
+    "fedavg baseline",
+    "fedavg baseline, rate times 0.1 from T on (control)",
+    "fedavg paper default",
+    "fedavg paper default, rate times 0.1 from T on",
+]
 SMALL = {"parameters": {"relabel.tau": {"choice": [0.05, 0.1]}, "relabel.start": {"choice": [0.5, 0.7]}}}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    """One Ray for the module; `tune` uses a connection that is there."""
-    import ray
-
-    cloudpickle.register_pickle_by_value(fakes)
-    os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
-    yield
-    ray.shutdown()
+    """One Ray for the module."""
+    with local_ray():
+        yield
 
 
 def confirming(out: Path, **changes: Any) -> TuneRequest:
@@ -53,16 +55,28 @@ def test_the_confirm_stage_runs_the_best_and_the_fixed_arms_on_all_seeds(tmp_pat
     result = tune(confirming(tmp_path))
     assert result.exit_code == 0 and result.confirm_seeds == (1, 2, 3)
     labels = [row.label for row in result.confirmed]
-    assert labels[-2:] == ["fedavg paper default", "fedavg control: rate times 0.1 from T on, no relabelling"]
-    assert 3 <= len(labels) <= 4
-    assert all(len(row.outcome.keys) == 3 and row.outcome.std and row.gains for row in result.confirmed)
+    assert labels[-4:] == FOUR_ARMS
+    assert 5 <= len(labels) <= 6
+    assert all(len(row.outcome.keys) == 3 and row.outcome.std for row in result.confirmed)
+    assert [bool(row.gains) for row in result.confirmed[-4:]] == [False, True, True, True]
     assert result.seeds == (1,) and all(len(row.outcome.keys) == 1 for row in result.trials)
-    assert "confirmed over seeds 1, 2, 3" in render_text(result)
+    text = " ".join(render_text(result).split())
+    assert "confirmed over seeds 1, 2, 3" in text and all(label in text for label in FOUR_ARMS[::2])
+    assert "fedavg baseline, rate times 0.1 from T on (control)" in text
+    control, both = (result.confirmed[place].outcome.values for place in (-3, -1))
+    added = ", ".join(
+        f"val/{n} {100 * (b - c):+.2f}" for n, b, c in zip(("overall", "tail"), both, control, strict=True)
+    )
+    assert f"fedavg: with the lower rate in both, relabelling adds {added} (default - control)" in text
     assert result.counts["full_runs"] == result.counts["rounds_computed"] / 10
     mean = 100 * mean_over(tmp_path, "trunks", "val/tail")
     best = (tmp_path / "best" / "tail.yaml").read_text()
-    assert f"val/tail {mean:.2f} % (gain" in best and "(mean over 3 seed(s)" in best
-    assert (tmp_path / "confirmed.csv").read_text().count("\n") == len(labels) + 1
+    assert f"val/tail {mean:.2f} % (gain" in best and "(mean over 3 seeds" in best
+    with (tmp_path / "confirmed.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [line["trial"] for line in table[-4:]] == FOUR_ARMS and len(table) == len(labels)
+    scales = [(line["relabel.tau"], line["relabel.post_relabel_lr_scale"]) for line in table[-4:]]
+    assert scales == [("0.0", "1.0"), ("0.0", "0.1"), ("0.05", "1.0"), ("0.05", "0.1")]
     runs = mlflow_runs(tmp_path)
     assert {run.info.status for run in runs} == {"FINISHED"}
     baselines = [run for run in runs if run.data.tags["kind"] == "trunk"]
@@ -71,6 +85,28 @@ def test_the_confirm_stage_runs_the_best_and_the_fixed_arms_on_all_seeds(tmp_pat
     assert again.counts["cells_computed"] == again.counts["trunks_computed"] == again.counts["rounds_computed"] == 0
     assert [row.to_json() for row in again.confirmed] == [row.to_json() for row in result.confirmed]
     assert len(mlflow_runs(tmp_path)) == len(runs)
+
+
+def test_the_report_of_a_study_shows_the_four_arms_of_a_rate_drop(tmp_path: Path) -> None:
+    tune(confirming(tmp_path, trials=2, confirm_seeds=(1, 2)))
+    from fedrela_bench.reporting.report import render_report
+
+    made = render_report(tmp_path)
+    text = next(path for path in made.files if path.suffix == ".md").read_text()
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| fedavg")]
+    assert rows[0] == "fedavg (baseline)"
+    for label, mark in (
+        ("fedavg, no relabelling, T=8 of 10", "control: lower learning rate from T on"),
+        ("fedavg, τ=0.05, T=8 of 10", "paper's default with the control's learning rate"),
+        ("fedavg, τ=0.05, T=8 of 10", "paper's default"),
+    ):
+        assert sum(row.startswith(label) and f"({mark})" in row for row in rows) == 1, (label, mark, rows)
+
+
+def test_without_a_search_only_defaults_are_confirmed_and_that_is_said(tmp_path: Path) -> None:
+    result = tune(request(tmp_path, ONE, stages=("confirm",)))
+    assert [row.label for row in result.confirmed] == ["fedavg paper default"]
+    assert any("no trial of a search is finished here, so only the paper's default" in text for text in result.warnings)
 
 
 def test_stages_one_by_one_are_the_whole_study(tmp_path: Path) -> None:
@@ -137,6 +173,13 @@ def test_base_algorithms_are_tuned_alone_with_equal_budgets(tmp_path: Path) -> N
     runs = [run for run in mlflow_runs(tmp_path) if run.data.tags["kind"] == "trunk"]
     assert len(runs) == 6 and {run.info.status for run in runs} == {"FINISHED"}
     assert tune(asked).counts["rounds_computed"] == 0
+    from fedrela_bench.reporting.report import render_report
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = render_report(tmp_path)
+    text = next(path for path in made.files if path.suffix == ".md").read_text()
+    assert "| fedavg, lr=0.05 (baseline)" in text and re.search(r"\| fedprox, mu=0\.01?, lr=0\.\d+ \(baseline\)", text)
 
 
 def test_failures_up_to_the_number_allowed_are_no_failure_of_the_study(tmp_path: Path) -> None:

@@ -1,0 +1,181 @@
+"""How Ray is started or joined for a study, and left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedrela_bench.errors import ConfigError, RunError
+from fedrela_bench.study.address import address_of
+from fedrela_bench.study.cluster import Capacity, cluster_capacity, concurrency, is_connected, local_capacity
+from fedrela_bench.study.interrupt import handlers_kept, signals_blocked
+from fedrela_bench.study.request import TuneRequest
+
+TRIES, LATE = 4, "timed out during startup"
+OBJECT_STORE_BYTES = 100 * 2**20
+LONGEST_TEMP = 40
+"""Unix sockets below Ray's temporary folder must stay under 107 characters."""
+T = TypeVar("T")
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+FLAGS = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # A dead cluster must not abort the driver before a stop request has been answered.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "180",
+    # On a busy machine a process may need minutes to start, and one that is killed for it starts again.
+    "RAY_worker_register_timeout_seconds": "300",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+
+
+@contextlib.contextmanager
+def joined(request: TuneRequest, gpus: float) -> Iterator[Callable[[], None]]:
+    """The cluster of an address, connected to before anything is written.
+
+    Args:
+        request: what trials need.
+        gpus: of each trial.
+
+    Yields:
+        A function that leaves the cluster early: what needs no cluster must not hang with one.
+
+    Raises:
+        ConfigError: no node of the cluster can run a trial; the message has the numbers.
+    """
+    address = address_of(request)
+    if address is None or is_connected():
+        yield lambda: None
+        return
+    _connect(address, request.cpus_per_trial)
+    import ray
+
+    try:
+        concurrency(request, gpus, cluster_capacity())
+        yield ray.shutdown
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def ray_session(request: TuneRequest, device: str, connected: Callable[[], None]) -> Iterator[None]:
+    """A connection to Ray: the one that is there already, or to a local one that is ended afterwards.
+
+    Args:
+        request: what trials need.
+        device: of trials.
+        connected: called before signals that arrived meanwhile are delivered; Ray has replaced the handlers.
+
+    Raises:
+        RunError: Ray does not start.
+    """
+    _set_flags()
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    with _temp_dir(request.out) as temp:
+        with _threads(request.cpus_per_trial), signals_blocked():
+            _start(local_capacity(device), temp)
+            connected()
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _set_flags() -> None:
+    os.environ.update({name: os.environ.get(name, value) for name, value in FLAGS.items()})
+
+
+def _start(capacity: Capacity, temp: Path) -> None:
+    import ray
+
+    cpus, gpus = (int(amount) for amount in capacity.nodes[0])
+    size = {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": OBJECT_STORE_BYTES}
+    settings = {"_temp_dir": str(temp), "include_dashboard": False, **size, **QUIET}
+    try:
+        patiently(lambda: ray.init(address="local", **settings))
+    except Exception as error:  # whatever Ray raises here, its traceback tells a user nothing
+        raise RunError(
+            f"Ray did not start ({_first_line(error)}); it needs memory, disk and processor time: see what else this "
+            "machine does, and repeat the command"
+        ) from error
+
+
+def patiently(start: Callable[[], T]) -> T:
+    """Start a node of Ray, which gives up when its helpers do not run within 15 s: a busy machine gets more tries."""
+    for _ in range(TRIES - 1):
+        try:
+            return start()
+        except Exception as error:  # Ray has no class of its own for this
+            if LATE not in str(error):
+                raise
+    return start()
+
+
+def _connect(address: str, threads: int) -> None:
+    _set_flags()
+    import ray
+
+    variables = {**FLAGS, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
+    try:
+        with handlers_kept():
+            ray.init(address=address, runtime_env={"env_vars": variables}, **QUIET)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"cannot join the Ray cluster at {address} ({_first_line(error)}); check --ray-address"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Ray's processes inherit the thread limit; this process gets its own back."""
+    old = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(count)))
+    try:
+        yield
+    finally:
+        for name, value in old.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def drop_temp(out: Path) -> None:
+    """Remove what Ray keeps for a study on this machine."""
+    note = out / ".ray_dir"
+    if note.exists():
+        shutil.rmtree(note.read_text(encoding="utf-8"), ignore_errors=True)
+        note.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _temp_dir(out: Path) -> Iterator[Path]:
+    """A short folder for Ray's sockets and logs, in the study where its path allows; gone afterwards."""
+    drop_temp(out)
+    inside = out.resolve() / ".ray"
+    folder = inside if len(str(inside)) <= LONGEST_TEMP else Path(tempfile.mkdtemp(prefix="fr-"))
+    (out / ".ray_dir").write_text(str(folder), encoding="utf-8")
+    try:
+        yield folder
+    finally:
+        drop_temp(out)
