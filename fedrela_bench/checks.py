@@ -20,7 +20,7 @@ def value_faults(values: Json) -> list[Fault]:
         values: nested values of a `TrialConfig`, not validated.
     """
     data = values.get("data", {})
-    return [*_source(data), *_minority(data), *_algorithm(values), *_model(values)]
+    return [*_source(data), *_minority(data), *_algorithm(values), *_shuffle(values), *_model(values)]
 
 
 def relabel_notes(config: TrialConfig) -> Iterator[str]:
@@ -110,6 +110,18 @@ def _algorithm(values: Json) -> Iterator[Fault]:
     if kind is not None and isinstance(head, str) and head not in ("auto", *kind.posterior_heads):
         name = f"relabel.posterior_head = {head!r} of {algorithm}"
         yield "relabel.posterior_head", unknown_name("head", name, head, ("auto", *kind.posterior_heads))
+
+
+def _shuffle(values: Json) -> Iterator[Fault]:
+    from fedrela_bench.algorithms import ALGORITHMS, Algorithm
+
+    name, shuffle = values.get("federation", {}).get("algorithm", "fedavg"), values.get("training", {}).get("shuffle")
+    kind = ALGORITHMS.get(name) if isinstance(name, str) else None
+    if shuffle is False and kind is not None and kind.epoch_rows is not Algorithm.epoch_rows:
+        yield (
+            "training.shuffle",
+            f"training.shuffle = False: {name} draws the samples of an epoch; leave it out, or set it to true",
+        )
 
 
 def _model(values: Json) -> Iterator[Fault]:

@@ -95,6 +95,11 @@ def load_yaml(path: Path) -> Any:
     return load_document(path).value
 
 
+def parse_yaml(text: str, name: str) -> Any:
+    """The value of a YAML text that its user knows by a name; faults as in `load_document`."""
+    return _parse_document(text, Path(name)).value
+
+
 def load_mapping(path: Path, what: str) -> Document:
     """A YAML file whose top level maps names to values.
 

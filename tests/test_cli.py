@@ -118,6 +118,25 @@ def test_groups_alone_show_their_help(capsys: Capture) -> None:
         (["ui", ""], ["name is empty"]),
         (["sync", ""], ["name is empty"]),
         (["run", "--dataset", "cifar11_lt"], ["unknown dataset 'cifar11_lt'; did you mean cifar10_lt?"]),
+        (
+            ["run", "--print-config", "--algorithm", "smote", "--training.shuffle", "false"],
+            ["training.shuffle = False: smote draws the samples of an epoch; leave it out"],
+        ),
+        (["tune", "--stage", "base"], ["give --algorithm with one of balanced_softmax, climb,", "or --space with one"]),
+        (["tune", "--stage", "base", "--algorithm", "moon,fedprox"], ["--stage base tunes an algorithm's own options"]),
+        (["tune", "--stage", "base", "--algorithm", "mon"], ["unknown algorithm --algorithm mon; did you mean moon?"]),
+        (
+            ["tune", "--stage", "base", "--space", "fedprox", "--algorithm", "moon"],
+            ["--space fedprox searches the options of fedprox, not those of --algorithm moon; give --space moon "],
+        ),
+        (
+            ["tune", "--stage", "base", "--space", "fedprox", "--lr-drop", "0.1", "--confirm-top", "3"],
+            ["--stage base has no relabelled runs and confirms nothing; leave out --lr-drop, --confirm-top"],
+        ),
+        (
+            ["tune", "--stage", "base", "--space", "moon", "--relabel.tau", "0.1"],
+            ["--relabel.tau: --stage base has no"],
+        ),
         (["run", "--algorithm", "fedavgg"], ["'fedavgg'; did you mean fedavg?"]),
         (["run", "--training.model", "resnet17"], ["'resnet17'; did you mean resnet18?"]),
         (["run", "--relabel.tau", "5"], ["relabel.tau = 5", "did you mean 0.05?"]),
@@ -140,7 +159,7 @@ def test_groups_alone_show_their_help(capsys: Capture) -> None:
         (["tune", "--sampler", "best"], ["sampler"]),
         (["tune", "--trials", "0"], ["--trials"]),
         (["report", "no/study"], ["no/study: no such study folder"]),
-        (["report", "paper_table41"], ["unknown report spec paper_table41; did you mean paper_table14?"]),
+        (["report", "paper_tabel14"], ["unknown report spec paper_tabel14; did you mean paper_table14?"]),
         (["report", "paper_table14"], ["add --study DIR"]),
         (["report", ".", "--format", "docx"], ["--format docx", "md, csv, tex"]),
         (["report", "."], ["not a study folder"]),
@@ -239,7 +258,7 @@ def test_a_run_says_what_it_does(capsys: Capture) -> None:
     assert all(len(line) <= 80 for line in rounds)
     assert sum(bool(re.match(r"relabelled in round 3: \d+ of \d+ samples", line)) for line in lines) == 1
     assert lines[-3].split()[-4:] == ["overall", "head", "medium", "tail"]
-    assert lines[-2].startswith("mean of last 5 evaluated")
+    assert lines[-2].startswith("mean of last 3 evaluated ")
     assert lines[-1].startswith("last evaluated round")
 
 
@@ -345,6 +364,8 @@ def test_signals_leave_the_finished_rounds(number: signal.Signals, code: int, tm
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code
     assert "Traceback" not in errors
+    assert errors.endswith(f"error: {'interrupted' if code == 130 else 'terminated'}\n")
+    assert f"continue: fedrela-bench run --federation.rounds 5000 --out {out}\n" in errors
     said = re.search(r"keeps rounds 1 to (\d+), the same command goes on from there", errors)
     assert said is not None
     from fedrela_bench.simulation.snapshot import load_snapshot
@@ -504,7 +525,9 @@ def test_a_dry_run_counts_and_starts_nothing(space: Path, capsys: Capture, tmp_p
     arguments = ["tune", "--space", str(space), "--dry-run", "--out", str(out)]
     assert call(*arguments) == 0
     text = capsys.readouterr().out
-    assert "baselines: 4 full runs (fedavg, fedetf x seeds [1, 2])" in text
+    assert "baselines: 4 full runs (fedavg, fedetf x seeds 1, 2)" in text
+    assert "trials: 4 configurations x 2 seeds = 8 forks" in text
+    assert re.search(r"confirmation: [4-6] configurations x 2 seeds, about \d(\.\d)? full runs more", text)
     assert re.search(r"cost: [67]\.\d full runs, [67]\.\d if only baselines were shared, 12 if nothing was", text)
     assert re.search(r"disk: at most \d+ MiB", text)
     assert not out.exists()
@@ -557,6 +580,30 @@ def test_tune_takes_stages_and_their_budgets(space: Path, tmp_path: Path, monkey
     assert (request.optuna_storage, request.rolling_rounds) == (f"sqlite:///{tmp_path}/o.db", 2)
 
 
+def test_one_of_a_thing_is_written_so(space: Path, capsys: Capture, tmp_path: Path) -> None:
+    arguments = ["tune", "--space", str(space), "--dry-run", "--out", str(tmp_path / "study"), "--seeds", "1"]
+    assert call(*arguments, "--algorithm", "fedavg", "--trials", "1", "--confirm-top", "1") == 0
+    text = capsys.readouterr().out
+    assert "baselines: 1 full run (fedavg x seed 1)" in text
+    assert "trials: 1 configuration x 1 seed = 1 fork" in text
+    assert re.search(r"confirmation: [12] configurations? x 1 seed, about ", text)
+    assert not re.search(r"\b1 (full runs|seeds|configurations|forks)\b", text)
+
+
+def test_base_algorithms_are_tuned_in_their_own_space_and_folder(tmp_path: Path, monkeypatch: Any) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("fedrela_bench.study.runner.tune", lambda request: seen.append(request) or FakeResult())
+    assert call("tune", "--json", "--stage", "base", "--algorithm", "moon") == 0
+    assert call("tune", "--json", "--stage", "base", "--space", "fedprox", "--dataset", "digits_step") == 0
+    assert call("tune", "--json") == 0
+    names = [(request.space.name, str(request.out), list(request.bases)) for request in seen]
+    assert names[:2] == [
+        ("moon", "studies/digits_lt_base_moon", ["moon"]),
+        ("fedprox", "studies/digits_step_base_fedprox", ["fedprox"]),
+    ]
+    assert names[2][:2] == ("digits_lt", "studies/digits_lt")
+
+
 def test_a_dry_run_counts_the_chosen_stages_only(space: Path, capsys: Capture, tmp_path: Path) -> None:
     arguments = ["tune", "--space", str(space), "--dry-run", "--json", "--out", str(tmp_path / "study")]
     plans = {}
@@ -580,7 +627,8 @@ def test_a_dry_run_of_base_algorithms_counts_full_runs(tmp_path: Path, capsys: C
     )
     assert call("tune", "--space", str(file), "--stage", "base", "--dry-run", "--out", str(tmp_path / "s")) == 0
     text = capsys.readouterr().out
-    assert "trials: 5 configurations of each algorithm x 1 seeds = 10 full runs" in text
+    assert "trials: 5 configurations of each algorithm x 1 seed = 10 full runs" in text
+    assert "5 trials; seed 1" in text and "confirmation:" not in text
     assert "cost: 10.0 full runs" in text and "baselines:" not in text
     assert "federation.options.mu: 0.001 to 1 (continuous), when algorithm is fedprox" in text
 
@@ -636,6 +684,13 @@ def test_a_picture_that_cannot_be_written_is_wrong_input(capsys: Capture, tmp_pa
 
     monkeypatch.setattr("fedrela_bench.reporting.figures.draw_client_map", full)
     assert "No space left on device" in refused(capsys, "data", "show", "--out", str(tmp_path / "a.png"))
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "fedrela_bench", "--version"], capture_output=True, text=True)
+    from fedrela_bench import __version__
+
+    assert (done.returncode, done.stdout) == (0, f"fedrela-bench {__version__}\n")
 
 
 def test_the_version(capsys: Capture) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrela_bench.algorithms import ALGORITHMS, check_algorithm
+from fedrela_bench.algorithms import ALGORITHMS, Algorithm, check_algorithm, register
 from fedrela_bench.algorithms.base import ModelSize
 from fedrela_bench.cli import main
 from fedrela_bench.cli.algorithm_facts import EVALUATED, KNOWN, MONOMIALS, SYMBOLS, formula_of, in_order, values_of
@@ -38,6 +38,23 @@ def told(capsys: Capture, *arguments: str) -> str:
 def facts(capsys: Capture, *arguments: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(told(capsys, "show", *arguments, "--json"))
     return found
+
+
+@pytest.mark.parametrize(
+    ("given_values", "missing"),
+    [
+        ({"citation": "c", "purpose": "p"}, "no name;"),
+        ({"name": "x"}, "no citation and no purpose;"),
+        ({"name": 3, "citation": "c", "purpose": "p"}, "no name;"),
+    ],
+)
+def test_a_class_that_does_not_say_what_it_is_is_not_registered(given_values: dict[str, Any], missing: str) -> None:
+    before = dict(ALGORITHMS)
+    with pytest.raises(ConfigError) as caught:
+        register(type("Mine", (Algorithm,), given_values))
+    assert "algorithm class Mine has " + missing in str(caught.value)
+    assert 'add class attributes such as name: ClassVar[str] = "mine"' in str(caught.value)
+    assert before == ALGORITHMS
 
 
 # list ----------------------------------------------------------------------------------------------------------------

@@ -77,15 +77,15 @@ def test_the_small_fashion_mnist_setting() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("profile", ["lt", "step", "balanced"])
-@pytest.mark.parametrize("source", [*NAMED, "folder:images", "parquet:images"])
+@pytest.mark.parametrize("profile", ["lt", "step", "balanced", "natural"])
+@pytest.mark.parametrize("source", [*NAMED, "folder:images", "parquet:images", "npz:x.npz", "table:x.csv"])
 def test_every_default_is_a_valid_configuration(source: str, profile: str, size: Any) -> None:
     for algorithm in ("fedavg", "fedetf"):
         values = dataset_defaults(source, profile, algorithm, size)
         values["data"] |= {"source": source, "profile": profile}
         config = TrialConfig.model_validate(values)
         assert 0 < config.relabel_round < config.federation.rounds
-        assert (config.data.image_size is None) == (":" not in source)
+        assert (config.data.image_size is None) == (":" not in source or source.startswith("table:"))
 
 
 def test_own_images_are_balanced_unless_named_otherwise(tmp_path: Path) -> None:

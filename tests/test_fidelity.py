@@ -10,7 +10,9 @@ import pytest
 
 from fedrela_bench.algorithms import ALGORITHMS
 from fedrela_bench.cli import main
-from fedrela_bench.config import AUTHOR_PRESET, RelabelConfig
+from fedrela_bench.config import AUTHOR_PRESET, RelabelConfig, TrialConfig
+from fedrela_bench.data import load_dataset
+from fedrela_bench.simulation import Simulation
 from tests.kits import names
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "fidelity.md").read_text(encoding="utf-8")
@@ -75,6 +77,36 @@ def test_the_control_arm_is_the_drop_without_relabelling(capsys: pytest.CaptureF
     out = capsys.readouterr()
     assert "the control arm" in out.out + out.err
     assert len(COMMANDS) >= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("fedrod", ("optimiser of its own", "hypernetwork", "personal accuracy")),
+        ("ratio_loss", ("5000", "one gradient at the current", "lr 0.001", "batch 64", "20 of 100 clients")),
+        ("feddyn", ("loss and regulariser together", "before momentum and weight decay")),
+        ("climb", ("counts from the next dual round on", "report")),
+    ],
+)
+def test_the_page_and_the_command_know_the_same_differences(name: str, facts: tuple[str, ...]) -> None:
+    for text in (SECTIONS[name], ALGORITHMS[name].differences):
+        flat = " ".join(text.split())
+        assert [fact for fact in facts if fact not in flat] == []
+
+
+def test_metrics_on_the_page_are_measured() -> None:
+    named = set(re.findall(r"`(test/\w+[.@]\w+)`", PAGE))
+    config = TrialConfig().replace(
+        {
+            "federation.algorithm": "fedloge",
+            "federation.options.ssec_steps": 0,
+            "federation.rounds": 1,
+            "federation.clients": 2,
+            "training.model": "digits",
+        }
+    )
+    assert named == {"test/overall.realign"}
+    assert named <= Simulation(config, load_dataset(config)).run_round().metrics.keys()
 
 
 def test_places_inside_the_page_exist() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fedrela_bench"
-LIGHT = {"errors", "rng", "config", "yaml_io", "files", "leases", "rounds"}
+LIGHT = {"errors", "rng", "config", "yaml_io", "files", "leases", "rounds", "words", "intervals", "stacks"}
 OURS: dict[str, set[str]] = {
     "errors": set(),
     "rng": set(),
@@ -18,6 +18,9 @@ OURS: dict[str, set[str]] = {
     "files": set(),
     "leases": {"errors"},
     "rounds": set(),
+    "intervals": set(),
+    "stacks": set(),
+    "words": set(),
     "yaml_io": {"errors"},
     "checks": {"config", "errors", "data", "models", "algorithms"},
     "defaults": {"checks", "config", "errors", "yaml_io", "recipes", "data", "models", "algorithms", "relabel"},
@@ -44,7 +47,7 @@ FOREIGN: dict[str, set[str]] = {
     "bench": {"torch"},
     "study": {"torch", "ray", "optuna", "yaml"},
     "tracking": {"mlflow"},
-    "reporting": {"pandas", "matplotlib", "mlflow", "yaml"},
+    "reporting": {"pandas", "matplotlib", "mlflow", "sklearn", "yaml"},
 }
 
 

@@ -45,6 +45,12 @@ def test_commands_and_their_options_exist(line: str) -> None:
     assert options <= known[verb], f"{verb} has no {sorted(options - known[verb])}"
 
 
+def test_every_model_is_named() -> None:
+    from fedrela_bench.models import MODEL_NAMES
+
+    assert [name for name in MODEL_NAMES if f"`{name}`" not in README] == []
+
+
 def test_the_two_commands_are_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", SHELL, re.M):

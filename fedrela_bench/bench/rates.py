@@ -25,14 +25,20 @@ from fedrela_bench.files import write_atomically
 from fedrela_bench.models import default_model
 from fedrela_bench.simulation import SIMULATION_VERSION, Simulation
 
-VERSION = 1
+VERSION = 2
 """Changes whenever older rates can no longer be used."""
 FILE = "rates.json"
 PROBE = 4
 """Images of the first, smallest piece."""
 MOST_BATCHES, MOST_TESTED = 16, 800
-SHARE = 0.15
-"""Of the time left, for one round or one evaluation of a larger piece."""
+SHARE, ROUNDS_SHARE = 0.1, 0.4
+"""Of the time left, for one round or one evaluation of a larger piece, and for all its rounds together."""
+BACKWARD = 3
+"""Times a forward pass: a training step."""
+LARGEST = 3
+"""Times the seconds asked for: what rounds may take whose cost does not come from their images."""
+CYCLE = 5
+"""Rounds that are timed together: some algorithms ask all clients for something every few rounds."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,8 @@ class Rate:
     """Evaluation, per image."""
     relabelled: float
     """A relabelling pass, per image."""
+    server: float = 0.0
+    """Per round, however many take part."""
 
     def run_seconds(self, config: TrialConfig, images: int, tested: int) -> float:
         """A full run of the configuration.
@@ -59,7 +67,7 @@ class Rate:
         federation = config.federation
         share = max(1, int(federation.participation * federation.clients)) / federation.clients
         trained = images * share * config.training.local_epochs * self.step_image
-        round_seconds = trained + federation.clients * share * self.client
+        round_seconds = trained + federation.clients * share * self.client + self.server
         evaluations = math.ceil(federation.rounds / config.evaluation.eval_every)
         return federation.rounds * round_seconds + evaluations * tested * self.tested
 
@@ -137,39 +145,58 @@ def measure_rate(config: TrialConfig, dataset: FederatedDataset, device: str, se
     """Time pieces of the configuration: a few batches of one client, some test images, one relabelling pass.
 
     Pieces grow as far as the time allows, from a few images to many batches. The two largest tell what every image
-    costs from what every client and round costs.
+    costs from the rest; dealing the largest one to two clients tells what a client costs from what a round costs.
 
     Args:
         config: what is run.
         dataset: its images.
         device: ``cpu`` or ``cuda``.
-        seconds: about how long to measure; where a batch of a large network takes longer, a part of it is timed.
+        seconds: about how long to measure on a machine that does nothing else; where a batch of a large network takes
+            longer, a part of it is timed.
     """
-    deadline = time.perf_counter() + seconds
     place, batch = torch.device(device), config.training.batch_size
-    begun = time.perf_counter()
+    begun = _now(place)
     piece = _Piece(config, dataset, place, PROBE, PROBE)
-    setup = time.perf_counter() - begun
-    points = [(piece.images, piece.round_seconds())]
+    setup = _now(place) - begun
+
+    def left() -> float:
+        return begun + seconds - _now(place) - setup
+
+    points = [(piece.images, piece.round_seconds(left()))]
     tested = piece.test_seconds()
     for wanted in (batch, batch * MOST_BATCHES):
-        left = deadline - time.perf_counter() - setup
-        images = _fitting(wanted, left * SHARE, points[-1][1] / points[-1][0])
+        images = _fitting(wanted, left() * SHARE, points[-1][1] / points[-1][0])
         if images <= points[-1][0]:
             break
-        larger = _Piece(config, dataset, place, images, _fitting(MOST_TESTED, left * SHARE, tested))
+        larger = _Piece(config, dataset, place, images, _fitting(MOST_TESTED, left() * SHARE, tested))
         if larger.images <= points[-1][0]:
             break
         piece = larger
-        points.append((piece.images, piece.round_seconds()))
+        points.append((piece.images, piece.round_seconds(left())))
         tested = piece.test_seconds()
-    step, client = _line(points)
-    return Rate(step, client, tested, _seconds(piece.relabel, place) / piece.images)
+
+    def affordable(round_seconds: float) -> bool:
+        return setup < seconds / 4 and seconds - left() + 3 * round_seconds < LARGEST * seconds
+
+    step, rest = _line(points)
+    if len(points) == 1 and affordable(2 * points[0][1]):
+        piece = _Piece(config, dataset, place, 2 * PROBE, PROBE)
+        step, rest = _doubled(points[0][1], piece.round_seconds(left()), piece.images, BACKWARD * tested)
+    client = rest
+    if rest and affordable(rest + step * piece.images):
+        shared = _Piece(config, dataset, place, piece.images, PROBE, holders=2)
+        client = min(rest, max(0.0, shared.round_seconds(left()) - step * shared.images - rest))
+    return Rate(step, client, tested, _seconds(piece.relabel, place) / piece.images, rest - client)
 
 
-def _seconds(call: Callable[[], object], place: torch.device) -> float:
-    """Of one call on a machine that does nothing else."""
-    span = timed(call, place)
+def _now(place: torch.device) -> float:
+    """Seconds of this process's cores, or of the clock where a GPU works."""
+    return time.process_time() / torch.get_num_threads() if place.type == "cpu" else time.perf_counter()
+
+
+def _seconds(call: Callable[[], object], place: torch.device, times: int = 1) -> float:
+    """Mean over calls in a row, as on a machine that does nothing else."""
+    span = timed(call, place, times)
     return min(span.wall, span.cpu) if place.type == "cpu" else span.wall
 
 
@@ -188,30 +215,56 @@ def _line(points: list[tuple[int, float]]) -> tuple[float, float]:
     return seconds / images, 0.0
 
 
+def _doubled(once: float, twice: float, images: int, least: float) -> tuple[float, float]:
+    """Seconds per image and per round where a round of a few images is all that time allows.
+
+    Args:
+        once: seconds of a round of half as many images.
+        twice: seconds of a round of all of them.
+        images: how many.
+        least: seconds that training an image takes at least.
+    """
+    # What grows less than by half comes from the round: so small a difference would be noise.
+    step = max(least, 2 * (twice - once) / images) if twice > 1.5 * once else least
+    return step, max(0.0, twice - step * images)
+
+
 class _Piece:
-    """The configuration with one client that holds a part of the largest client's images."""
+    """The configuration where only the largest clients hold images, and only a part of theirs."""
 
     def __init__(
-        self, config: TrialConfig, dataset: FederatedDataset, place: torch.device, images: int, tested: int
+        self,
+        config: TrialConfig,
+        dataset: FederatedDataset,
+        place: torch.device,
+        images: int,
+        tested: int,
+        holders: int = 1,
     ) -> None:
-        largest = int(np.argmax([len(rows) for rows in dataset.clients]))
-        part = _evenly(dataset.clients[largest], images)
+        largest = np.argsort([-len(rows) for rows in dataset.clients], kind="stable")[:holders]
+        parts = {int(client): _evenly(dataset.clients[client], -(-images // holders)) for client in largest}
         nothing = np.empty(0, dtype=np.int64)
         rows = _evenly(np.arange(len(dataset.test_labels)), tested)
         cut = replace(
             dataset,
-            clients=tuple(part if client == largest else nothing for client in range(len(dataset.clients))),
+            clients=tuple(parts.get(client, nothing) for client in range(len(dataset.clients))),
             test_images=np.array(dataset.test_images[rows]),
             test_labels=dataset.test_labels[rows],
         )
         self.run = Simulation(config.replace(_TIMED | {"relabel.tau": config.relabel.tau or 0.05}), cut, place)
         self.relabel = relabel_pass(self.run)
-        self.place, self.images, self.tested = place, len(part), len(rows)
+        self.place, self.images, self.tested = place, sum(map(len, parts.values())), len(rows)
 
-    def round_seconds(self) -> float:
-        """Of a training round; a short one is repeated, since the first is slower than later ones."""
-        seconds = _seconds(self.run.run_round, self.place)
-        return seconds if seconds > 1 else min(seconds, *(_seconds(self.run.run_round, self.place) for _ in "ab"))
+    def round_seconds(self, left: float) -> float:
+        """Of a training round but the first, in which no client has a state of its own yet.
+
+        Args:
+            left: seconds; as many rounds are timed as a part of them allows.
+        """
+        first = _seconds(self.run.run_round, self.place)
+        count = max(1, int(left * ROUNDS_SHARE / max(first, 1e-9)))
+        spans = [min(count, CYCLE)] * (2 if count >= 2 * CYCLE else 1)
+        return min(_seconds(self.run.run_round, self.place, times) for times in spans)
 
     def test_seconds(self) -> float:
         """Of the evaluation of one image."""

@@ -15,7 +15,7 @@ import typer
 
 from fedrela_bench import __version__
 from fedrela_bench.cli import algorithms, bench, data, doctor, gc, report, run, spaces, tune
-from fedrela_bench.cli.command import BenchGroup
+from fedrela_bench.cli.command import BenchGroup, Interrupted
 from fedrela_bench.cli.common import Terminated
 from fedrela_bench.errors import BenchError
 
@@ -67,14 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (Exception, KeyboardInterrupt, Terminated) as error:
+    except (Exception, KeyboardInterrupt, Interrupted, Terminated) as error:
         if debug:
             traceback.print_exc()
         return _explain(error, debug)
 
 
 def _explain(error: BaseException, debug: bool) -> int:
-    if isinstance(error, KeyboardInterrupt | typer.Abort):
+    if isinstance(error, KeyboardInterrupt | Interrupted | typer.Abort):
         return _say("interrupted", INTERRUPTED)
     if isinstance(error, Terminated):
         return _say("terminated", TERMINATED)

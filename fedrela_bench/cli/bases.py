@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedrela_bench.checks import relabel_notes
 from fedrela_bench.cli.common import attempt, contradictions
-from fedrela_bench.config import TrialConfig
+from fedrela_bench.config import TrialConfig, unknown_name
 from fedrela_bench.defaults import Size, resolve
+from fedrela_bench.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedrela_bench.study.request import TuneRequest
@@ -51,7 +52,7 @@ def overrides_with(overrides: Mapping[str, Any], selection: str | None, faults: 
 
 
 def common_ground(
-    layers: Layers, space: str | None, algorithms: list[str] | None, faults: list[str]
+    layers: Layers, space: str | None, algorithms: list[str] | None, faults: list[str], base_only: bool = False
 ) -> tuple[Space, dict[str, TrialConfig], str]:
     """The space, one configuration per base algorithm, and the dataset's name.
 
@@ -63,12 +64,16 @@ def common_ground(
     faults += contradictions(layers.dataset, None, layers.overrides)
     first = attempt(faults, None, layers.resolve)
     name = "unknown" if first is None else dataset_name(first.data.source, first.data.profile)
+    listed = None if algorithms is None else _listed(algorithms)
     known = space or (None if first is None else name)
+    if base_only:
+        faults += [f"--{field}: --stage base has no relabelling; leave it out" for field in _relabelling(layers)]
+        known = space or attempt(faults, None, lambda: _own_space(listed or []))
     chosen = None if known is None else attempt(faults, None, lambda: load_space(known, fallback=space is None))
     if chosen is None:
         return Space("", (), ()), {}, name
-    if algorithms is not None:
-        listed = [part.strip() for item in algorithms for part in item.split(",") if part.strip()]
+    if listed is not None:
+        faults += _foreign_options(chosen, listed)
         chosen = attempt(faults, chosen, partial(chosen.with_algorithms, listed))
     faults += _searched_anyway(chosen, layers.overrides)
     made: dict[str, TrialConfig | None] = {}
@@ -76,6 +81,52 @@ def common_ground(
         make = partial(layers.resolve, algorithm, chosen.fixed)
         made[algorithm] = attempt(faults, None, make)
     return chosen, {name: base for name, base in made.items() if base is not None}, name
+
+
+def _listed(algorithms: Sequence[str]) -> list[str]:
+    return [part.strip() for item in algorithms for part in item.split(",") if part.strip()]
+
+
+def _relabelling(layers: Layers) -> list[str]:
+    return [name for name in layers.overrides if name.startswith("relabel.")]
+
+
+def _own_space(listed: Sequence[str]) -> str:
+    """The name of the space in which ``--stage base`` tunes, where none is given: that of the one algorithm asked for.
+
+    Raises:
+        ConfigError: none or several are asked for, or no space ships for it.
+    """
+    from fedrela_bench.algorithms import ALGORITHMS
+    from fedrela_bench.study.spacefind import algorithm_space, algorithm_spaces
+
+    if len(set(listed)) != 1:
+        names = ", ".join(algorithm_spaces())
+        raise ConfigError(
+            f"--stage base tunes an algorithm's own options: give --algorithm with one of {names}, or --space with one "
+            "of these names or a file"
+        )
+    if listed[0] not in ALGORITHMS:
+        raise ConfigError(unknown_name("algorithm", f"--algorithm {listed[0]}", listed[0], ALGORITHMS))
+    if algorithm_space(listed[0]) is None:
+        raise ConfigError(f"no space ships for algorithm {listed[0]}; write one and give it with --space FILE")
+    return listed[0]
+
+
+def _foreign_options(space: Space, listed: Sequence[str]) -> Iterator[str]:
+    """Algorithms that would be tuned in another algorithm's space."""
+    from fedrela_bench.study.spacefind import algorithm_space
+
+    own = algorithm_space(space.name)
+    if own is None or not space.path or own.resolve() != Path(space.path).resolve():
+        return
+    for name in dict.fromkeys(listed):
+        if name not in space.algorithms:
+            theirs = f"give --space {name} instead" if algorithm_space(name) else "give a --space FILE for it"
+            yield (
+                f"--space {space.name} searches the options of {', '.join(space.algorithms)}, not those of --algorithm "
+                f"{name}; {theirs}, or leave --algorithm out"
+            )
 
 
 def request_faults(request: TuneRequest) -> list[str]:

@@ -76,6 +76,11 @@ def bench(
     faults += [f"workload {name} is named twice; name it once" for name in sorted(set(names)) if names.count(name) > 1]
     settings = common.attempt(faults, None, lambda: make_settings(rounds, workers, amp, device))
     faults += _tolerance_faults(tolerance) + _place_faults(out, update_baseline, data_dir)
+    if check is not None and update_baseline is not None and check.resolve() == update_baseline.resolve():
+        faults.append(
+            f"--check and --update-baseline name the same {check}: what is compared with would be replaced, "
+            "however bad; check first, then update"
+        )
     keys = [f"{name} short" if short else name for name in names]
     baseline = None if check is None else common.attempt(faults, None, lambda: _baseline(check, keys))
     if faults or settings is None:

@@ -18,6 +18,10 @@ OVERRIDES, FAULTS = "fedrela_bench.overrides", "fedrela_bench.faults"
 FREE = "federation.options."
 
 
+class Interrupted(BaseException):
+    """SIGINT arrived while a verb ran."""
+
+
 class BenchGroup(TyperGroup):
     """Verbs; an unknown one is refused with the nearest."""
 
@@ -50,7 +54,11 @@ class BenchCommand(TyperCommand):
         faults: list[str] = ctx.meta[FAULTS]
         if faults and not self.takes_overrides:
             raise ConfigError(list(dict.fromkeys(faults)))
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Typer would make an exit code of it without a word.
+            raise Interrupted from None
 
 
 class OverrideCommand(BenchCommand):

@@ -23,7 +23,9 @@ T = TypeVar("T")
 SMALL: tuple[Size, str] = ("cpu", "profile: cpu")
 Dataset = Annotated[
     str | None,
-    typer.Option("--dataset", metavar="NAME", help="Such as cifar100_lt, folder:PATH or parquet:PATH [digits_lt]."),
+    typer.Option(
+        "--dataset", metavar="NAME", help="Such as cifar100_lt, folder:PATH, npz:PATH or table:PATH [digits_lt]."
+    ),
 ]
 Algorithm = Annotated[str | None, typer.Option("--algorithm", metavar="NAME", help="Base algorithm [fedavg].")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="YAML with fields of the config.")]
@@ -158,10 +160,13 @@ def data_summary(dataset: FederatedDataset) -> list[str]:
     sizes = sorted(len(part) for part in dataset.clients)
     empty = sizes.count(0)
     channels, height, width = dataset.input_shape
+    unit = "rows" if dataset.is_table else "images"
+    shape = f"{width} inputs" if dataset.is_table else f"{height}x{width}x{channels}"
+    spread = f"{sizes[0]}/{sizes[len(sizes) // 2]}/{sizes[-1]}"
     return [
-        f"data: {dataset.name}, {len(dataset.labels)} training images of {height}x{width}x{channels} in "
+        f"data: {dataset.name}, {len(dataset.labels)} training {unit} of {shape} in "
         f"{dataset.num_classes} classes ({counts.max()} to {counts.min()} each), {len(dataset.test_labels)} to test",
-        f"clients: {len(sizes)}, {empty} empty; images min/median/max {sizes[0]}/{sizes[len(sizes) // 2]}/{sizes[-1]}",
+        f"clients: {len(sizes)}, {empty} empty; {unit} min/median/max {spread}",
         f"digest: {dataset.digest}",
         *(f"note: {note}" for note in dataset.notes),
     ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,10 +12,8 @@ if TYPE_CHECKING:
     from fedrela_bench.study.forecast import Forecast as Costs
     from fedrela_bench.study.request import TuneRequest
 
-SECONDS = 6.0
-"""For all timing together."""
-LEAST = 1.0
-"""An algorithm is not timed for less."""
+SECONDS = 4.0
+"""For timing an algorithm; what was timed before is remembered."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +25,8 @@ class Forecast:
     """Runs side by side."""
     timed: str
     """What was timed, in words."""
+    relative: dict[str, float]
+    """Seconds of an algorithm's full run over those of the first one's."""
 
     def text(self) -> str:
         """One line."""
@@ -37,7 +35,7 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class _Cost:
+class Cost:
     """Seconds of one algorithm's full run and of a relabelling pass over all clients."""
 
     run: float
@@ -65,51 +63,52 @@ def forecast(request: TuneRequest, costs: Costs) -> Forecast | None:
         timed, said = _costs(request, device)
     finally:
         torch.set_num_threads(threads)
-    mean = _Cost(fmean(cost.run for cost in timed.values()), fmean(cost.relabel for cost in timed.values()))
-    known = {name: timed.get(name, mean) for name in request.bases}
-    slots = _slots(request, device, gpus)
+    slots = slots_of(request, device, gpus)
     # A GPU that trials share is taken to be no faster than one that a single trial has.
     shared = 1 / gpus if 0 < gpus < 1 else 1.0
     seconds = {
         name: shared * (costs.runs.get(name, 0.0) * cost.run + costs.passes.get(name, 0) * cost.relabel)
-        for name, cost in known.items()
+        for name, cost in timed.items()
     }
-    hours = study_hours(seconds, shared * max(cost.run for cost in known.values()), slots)
-    untimed = [name for name in known if name not in timed]
-    rest = f"; {', '.join(untimed)} taken as the others' mean" if untimed else ""
-    return Forecast(hours, slots, said + rest)
+    hours = study_hours(seconds, shared * max(cost.run for cost in timed.values()), slots)
+    first = next(iter(timed))
+    relative = {name: cost.run / timed[first].run for name, cost in timed.items()}
+    others = ", ".join(f"{name} {factor:.1f} x" for name, factor in relative.items() if name != first)
+    return Forecast(hours, slots, f"{said}; a run relative to {first}: {others}" if others else said, relative)
 
 
-def _slots(request: TuneRequest, device: str, gpus: float) -> int:
-    from fedrela_bench.study.cluster import address_of, concurrency, local_capacity
+def slots_of(request: TuneRequest, device: str, gpus: float) -> int:
+    """Runs side by side."""
+    from fedrela_bench.study.address import address_of
+    from fedrela_bench.study.cluster import concurrency, local_capacity
 
     if address_of(request) is not None:
         return request.max_concurrent or 1
     return concurrency(request, gpus, local_capacity(device))
 
 
-def _costs(request: TuneRequest, device: str) -> tuple[dict[str, _Cost], str]:
+def _costs(request: TuneRequest, device: str) -> tuple[dict[str, Cost], str]:
+    """What every algorithm costs, and what was timed."""
     from fedrela_bench.bench.rates import model_name, rate_of
+    from fedrela_bench.data.load import settled
 
-    deadline = time.perf_counter() + SECONDS
-    costs: dict[str, _Cost] = {}
+    costs: dict[str, Cost] = {}
     said = ""
-    for place, (name, base) in enumerate(request.bases.items()):
-        left = deadline - time.perf_counter()
-        if costs and left < LEAST:
-            break
+    for name, base in request.bases.items():
         config = base.replace({"seed": request.all_seeds[0]})
         dataset: FederatedDataset = request.engine.dataset(config, request.data_dir, request.cache_dir)
-        rate = rate_of(config, dataset, device, max(LEAST, left / (len(request.bases) - place)), request.cache_dir)
-        costs[name] = _cost(config, dataset, rate)
+        config = settled(config, dataset)
+        rate = rate_of(config, dataset, device, SECONDS, request.cache_dir)
+        costs[name] = cost_of(config, dataset, rate)
         said = said or _said(model_name(config, dataset), config, rate)
     return costs, said
 
 
-def _cost(config: TrialConfig, dataset: FederatedDataset, rate: Rate) -> _Cost:
+def cost_of(config: TrialConfig, dataset: FederatedDataset, rate: Rate) -> Cost:
+    """What a rate means for a configuration."""
     images = sum(len(rows) for rows in dataset.clients)
     run = rate.run_seconds(config, images, len(dataset.test_labels))
-    return _Cost(run, images * rate.relabelled)
+    return Cost(run, images * rate.relabelled)
 
 
 def _said(model: str, config: TrialConfig, rate: Rate) -> str:

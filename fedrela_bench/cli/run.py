@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 import time
@@ -18,7 +19,7 @@ from fedrela_bench.cli.command import OverrideCommand
 from fedrela_bench.cli.keeper import Keeper
 from fedrela_bench.defaults import Resolved, to_yaml
 from fedrela_bench.errors import RunError
-from fedrela_bench.rounds import mean_of_last
+from fedrela_bench.rounds import LAST, mean_of_last
 
 if TYPE_CHECKING:
     from fedrela_bench.cli.run_folder import RunFolder
@@ -93,7 +94,7 @@ class _Run:
         self.tell(*self.intro)
         dataset = load_dataset(self.config, data_dir)
         self.tell(*common.data_summary(dataset))
-        self.facts = {"dataset": dataset.name, "data_digest": dataset.digest}
+        self.facts = {"dataset": dataset.name, "data_digest": dataset.digest, "data_notes": list(dataset.stated)}
         stored = self.folder.finished(dataset.digest) if self.folder else None
         if stored is not None:
             self.tell(f"{self.folder} holds this run already")
@@ -110,7 +111,8 @@ class _Run:
             results = self.rounds(simulation, keeper)
             summary = self.finish(simulation, keeper, [*earlier, *map(_line_of, results)], results)
         except (KeyboardInterrupt, common.Terminated):
-            common.tell(f"\n{keeper.stopped()}", to_stderr=True)
+            command = shlex.join(["fedrela-bench", *sys.argv[1:]])
+            common.tell(f"\n{keeper.stopped()}", *([f"continue: {command}"] if self.folder else []), to_stderr=True)
             raise
         return self.report(summary)
 
@@ -132,6 +134,7 @@ class _Run:
         summary = {
             "status": simulation.status,
             "rounds": simulation.completed_rounds,
+            "evaluated": sum("test/overall" in line["metrics"] for line in lines),
             "metrics": final_metrics(lines),
             **self.facts,
             "profile": self.size,
@@ -157,7 +160,7 @@ class _Run:
             values = {**summary, "config": self.config.model_dump(mode="json"), "out": str(self.folder or "") or None}
             print(json.dumps(values), flush=True)
         else:
-            self.tell("", *final_table(summary["metrics"]))
+            self.tell("", *final_table(summary["metrics"], summary.get("evaluated", LAST)))
             if self.folder is not None:
                 self.tell(f"written to {self.folder}")
         if summary["status"] == "diverged":
@@ -212,13 +215,18 @@ def final_metrics(lines: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]
     return {"last5": mean_of_last(metrics), "last": mean_of_last(metrics, last=1)}
 
 
-def final_table(metrics: dict[str, dict[str, float]]) -> list[str]:
-    """The final numbers by round rule, in percent; a group without classes is absent."""
+def final_table(metrics: dict[str, dict[str, float]], evaluated: int) -> list[str]:
+    """The final numbers by round rule, in percent; a group without classes is absent.
+
+    Args:
+        metrics: from `final_metrics`.
+        evaluated: how many rounds were.
+    """
     columns = [name for name in ACCURACIES if f"test/{name}" in metrics.get("last", {})]
     if not columns:
         return ["no round was evaluated"]
     lines = [f"{'accuracy in %, test':<30}" + "".join(f"{name:>10}" for name in columns)]
-    for rule, label in (("last5", "mean of last 5 evaluated"), ("last", "last evaluated round")):
+    for rule, label in (("last5", f"mean of last {min(LAST, evaluated)} evaluated"), ("last", "last evaluated round")):
         lines.append(f"{label:<30}" + "".join(f"{100 * metrics[rule][f'test/{name}']:>10.2f}" for name in columns))
     return lines
 

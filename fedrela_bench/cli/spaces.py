@@ -9,6 +9,7 @@ import typer
 from fedrela_bench.cli.command import BenchCommand, BenchGroup
 from fedrela_bench.cli.common import tell
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.words import counted
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[SPACE]...", help="Names or paths [all shipped].")]
 
@@ -29,7 +30,8 @@ def list_shipped() -> int:
     for path in list_spaces():
         space = load_space(path)
         points = space.size()
-        tell(f"{path.stem:<24} {'continuous' if points is None else f'{points} points'}, {space.trials} trials")
+        size = "continuous" if points is None else counted(points, "point")
+        tell(f"{path.stem:<24} {size}, {counted(space.trials, 'trial')}")
     return 0
 
 

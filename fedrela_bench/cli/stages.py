@@ -18,9 +18,11 @@ Stage = Annotated[
     Opt("--stage", metavar="LIST", help="Of trunks, search, confirm, report [all]; or base: no relabelling at all."),
 ]
 ConfirmSeeds = Annotated[str | None, Opt("--confirm-seeds", metavar="N|LIST", help="Of the confirm stage [--seeds].")]
-ConfirmTop = Annotated[int, Opt("--confirm-top", metavar="N", help="Configurations of each algorithm to confirm.")]
+ConfirmTop = Annotated[
+    int | None, Opt("--confirm-top", metavar="N", help="Configurations of each algorithm to confirm [3].")
+]
 LrDrop = Annotated[
-    float | None, Opt("--lr-drop", metavar="F", help="Also confirm: rate times F from T on, no relabelling.")
+    float | None, Opt("--lr-drop", metavar="F", help="Also confirm with the learning rate times F from T on.")
 ]
 Race = Annotated[bool, Opt("--race", help="One seed for all, three for the best third, all for their front.")]
 FutilityRule = Annotated[
@@ -30,12 +32,15 @@ MaxFailures = Annotated[int, Opt("--max-failures", metavar="N", help="Failed con
 OptunaStorage = Annotated[
     str | None, Opt("--optuna-storage", metavar="URL", help="sqlite:/// or postgresql:// [a journal in the study].")
 ]
+LogModels = Annotated[
+    str, Opt("--log-models", metavar="best|none", help="Whose models MLflow gets, to load and to serve.")
+]
 SnapshotRounds = Annotated[
     int | None, Opt("--snapshot-rounds", metavar="N", help="A kill repeats at most N rounds [those of a minute].")
 ]
 
 
-AS_GIVEN = ("confirm_top", "lr_drop", "race", "max_failures", "optuna_storage")
+AS_GIVEN = ("confirm_top", "lr_drop", "race", "max_failures", "optuna_storage", "log_models")
 
 
 def budgets(

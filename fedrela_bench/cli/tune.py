@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -15,6 +16,7 @@ from fedrela_bench.cli.bases import Layers, common_ground, overrides_with, reque
 from fedrela_bench.cli.command import OverrideCommand, overrides_of
 from fedrela_bench.cli.forecast import forecast as hours_of
 from fedrela_bench.errors import BenchError, ConfigError
+from fedrela_bench.words import counted
 
 if TYPE_CHECKING:
     from fedrela_bench.study.forecast import Forecast
@@ -33,7 +35,10 @@ Selection = Annotated[
     str | None, Opt("--selection", metavar="test_slice|oracle", help="Images that select [test_slice].")
 ]
 SearchSeed = Annotated[int, Opt("--seed", metavar="N", help="Seed of the search.", min=0)]
-Out = Annotated[Path | None, Opt("--out", metavar="DIR", help="Study folder [studies/DATASET].")]
+Out = Annotated[
+    Path | None,
+    Opt("--out", metavar="DIR", help="Study folder [studies/DATASET; with --stage base studies/DATASET_base_SPACE]."),
+]
 Store = Annotated[Path | None, Opt("--store", metavar="DIR", help="Where computed runs are kept [OUT/store].")]
 Concurrent = Annotated[int | None, Opt("--max-concurrent", metavar="N", help="Trials at a time.")]
 Cpus = Annotated[int, Opt("--cpus-per-trial", metavar="N", help="Cores of a trial.")]
@@ -71,13 +76,14 @@ def tune(
     device: common.Device = "auto",
     stage: stages.Stage = None,
     confirm_seeds: stages.ConfirmSeeds = None,
-    confirm_top: stages.ConfirmTop = 3,
+    confirm_top: stages.ConfirmTop = None,
     lr_drop: stages.LrDrop = None,
     race: stages.Race = False,
     futility: stages.FutilityRule = None,
     max_failures: stages.MaxFailures = 0,
     optuna_storage: stages.OptunaStorage = None,
     snapshot_rounds: stages.SnapshotRounds = None,
+    log_models: stages.LogModels = "best",
     max_concurrent: Concurrent = None,
     cpus_per_trial: Cpus = 1,
     gpus_per_trial: Gpus = None,
@@ -96,7 +102,8 @@ def tune(
     wanted_seeds = common.attempt(faults, None, lambda: None if seeds is None else parse_seeds(seeds))
     budgets = stages.budgets(ctx.params, parse_seeds, faults)
     layers = Layers(dataset, size, config, overrides_with(overrides_of(ctx), selection, faults))
-    chosen, bases, name = common_ground(layers, space, algorithm, faults)
+    base_only = budgets["stages"] == ("base",)
+    chosen, bases, name = common_ground(layers, space, algorithm, faults, base_only)
     from fedrela_bench.algorithms import ALGORITHMS
     from fedrela_bench.study.request import TuneRequest
 
@@ -105,7 +112,7 @@ def tune(
     request = TuneRequest(
         bases=bases,
         space=chosen,
-        out=out or Path("studies") / name,
+        out=out or Path("studies") / (f"{name}_base_{chosen.name}" if base_only else name),
         dataset=name,
         data_dir=data_dir,
         store=store,
@@ -138,11 +145,14 @@ def _report(request: TuneRequest, result: StudyResult) -> None:
     """The report stage: tables of the study beside what it was compared with."""
     if "report" not in request.stages or result.status != "finished" or not result.trials:
         return
+    from fedrela_bench.cli.training_data import training_data_reader
     from fedrela_bench.reporting.report import render_report
+    from fedrela_bench.tracking.mlflow_sink import attach_report
 
     try:
-        made = render_report(request.out, uri=request.uri)
+        made = render_report(request.out, uri=request.uri, read=training_data_reader(request.data_dir))
         result.report = [str(path) for path in made.files]
+        attach_report(request.out, made.files, request.uri)
     except BenchError as error:
         result.warnings.append(f"no report ({error}); `{result.report_command}` writes it")
 
@@ -155,15 +165,18 @@ def _plan(request: TuneRequest, as_json: bool) -> int:
     costs = forecast(checked.plan, request.max_concurrent or CONCURRENT)
     timed = hours_of(request, costs)
     plan = plan_of(request, costs)
-    plan |= {"hours": None, "slots": None} if timed is None else {"hours": round(timed.hours, 4), "slots": timed.slots}
+    plan |= {"hours": None, "slots": None, "relative_seconds": None}
+    if timed is not None:
+        relative = {name: round(factor, 3) for name, factor in timed.relative.items()}
+        plan |= {"hours": round(timed.hours, 4), "slots": timed.slots, "relative_seconds": relative}
     if as_json:
         print(json.dumps(plan))
         return 0
     common.tell(
         f"study: {plan['out']}",
+        *(f"data: {note}" for note in checked.plan.data_notes),
         *(f"  {line}" for line in request.space.describe()),
-        *([] if request.base_only else [_baselines(plan)]),
-        _trials(plan, request.base_only),
+        *_stage_lines(plan, request.base_only),
         f"cost: {plan['full_runs']:.1f} full runs, {plan['full_runs_trunks_only']:.1f} if only baselines were shared, "
         f"{plan['full_runs_without_forks']:.0f} if nothing was",
         f"disk: at most {plan['disk_bytes'] / 2**20:.0f} MiB",
@@ -173,36 +186,43 @@ def _plan(request: TuneRequest, as_json: bool) -> int:
     return 0
 
 
-def _baselines(plan: dict[str, Any]) -> str:
-    return (
-        f"baselines: {plan['baselines']} full runs ({', '.join(plan['algorithms'])} x seeds {plan['baseline_seeds']})"
-    )
-
-
-def _trials(plan: dict[str, Any], base_only: bool) -> str:
-    each, kind = (" of each algorithm", "full runs") if base_only else ("", "runs forked from them")
-    return f"trials: {plan['trials']} configurations{each} x {len(plan['seeds'])} seeds = {plan['cells']} {kind}"
+def _stage_lines(plan: dict[str, Any], base_only: bool) -> Iterator[str]:
+    """What each stage that runs computes."""
+    seeds = ", ".join(map(str, plan["baseline_seeds"]))
+    if plan["baselines"]:
+        whose = f"{', '.join(plan['algorithms'])} x {'seed' if ',' not in seeds else 'seeds'} {seeds}"
+        yield f"baselines: {counted(plan['baselines'], 'full run')} ({whose})"
+    if plan["trials"]:
+        each = " of each algorithm" if base_only else ""
+        runs = counted(plan["cells"], "full run") if base_only else counted(plan["cells"], "fork")
+        over = counted(len(plan["seeds"]), "seed")
+        yield f"trials: {counted(plan['trials'], 'configuration')}{each} x {over} = {runs}"
+    if plan["confirmed"]:
+        over = counted(len(plan["confirm_seeds"]), "seed")
+        more = counted(round(plan["confirm_full_runs"], 1), "full run")
+        yield f"confirmation: {counted(plan['confirmed'], 'configuration')} x {over}, about {more} more"
 
 
 def plan_of(request: TuneRequest, costs: Forecast) -> dict[str, Any]:
     """What a study computes and writes at most."""
-    seeds, every_seed = list(request.search_seeds), list(request.every_seed)
+    seeds, trunk_seeds = list(request.search_seeds), list(request.trunk_seeds)
     searched = request.base_only or "search" in request.stages
     trials = min(request.target, request.space.size() or request.target) if searched else 0
-    cells, baselines = trials * len(seeds), len(request.bases) * len(every_seed)
-    if request.base_only:
-        cells, baselines = cells * len(request.bases), 0
+    cells = trials * len(seeds) * (len(request.bases) if request.base_only else 1)
     return {
         "out": str(request.out),
         "dataset": request.dataset,
         "algorithms": list(request.bases),
         "seeds": seeds,
-        "baseline_seeds": every_seed,
+        "baseline_seeds": trunk_seeds,
         "trials": trials,
         "space_points": request.space.size(),
-        "baselines": baselines,
+        "baselines": len(request.bases) * len(trunk_seeds),
         "cells": cells,
+        "confirmed": costs.confirmed,
+        "confirm_seeds": list(request.final_seeds) if costs.confirmed else [],
         "full_runs": round(costs.full_runs, 2),
+        "confirm_full_runs": round(costs.confirm_runs, 2),
         "full_runs_trunks_only": round(costs.trunks_only, 2),
         "full_runs_without_forks": costs.unshared,
         "disk_bytes": costs.disk,

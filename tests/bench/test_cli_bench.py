@@ -123,6 +123,17 @@ def test_check_passes_what_is_as_fast_and_fails_what_is_not(
     assert main(["bench", "fm", "--check", str(path), "--tolerance", "0.2"]) == 0
 
 
+def test_a_baseline_cannot_be_checked_and_replaced_at_once(
+    doctored: list[list[str]], capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "fm", "--update-baseline", "base.json"]) == 0
+    before = Path("base.json").read_bytes()
+    said = refused(capsys, "fm", "--check", "base.json", "--update-baseline", str(tmp_path / "base.json"))
+    assert "--check and --update-baseline name the same base.json" in said and "check first, then update" in said
+    assert Path("base.json").read_bytes() == before and doctored == [["fm"]]
+
+
 def test_a_baseline_without_the_workload_is_refused_before_anything_runs(
     doctored: list[list[str]], capsys: Capture, tmp_path: Path
 ) -> None:

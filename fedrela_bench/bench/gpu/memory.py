@@ -1,9 +1,6 @@
-"""A process's share of a GPU's memory, and whether it is kept."""
+"""Whether a process's share of a GPU's memory is kept."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -12,35 +9,10 @@ from fedrela_bench.bench.gpu.federation import Case
 from fedrela_bench.bench.gpu.steps import Settings, Status
 from fedrela_bench.config import Json
 from fedrela_bench.errors import RunError
+from fedrela_bench.simulation.devices import MIB, memory_share
 
-MIB = 1 << 20
 ROOM, SMALL, LARGE = 256 * MIB, 64 * MIB, 512 * MIB
 """What the check leaves free under the cap, and what it asks for: once less than that, once more."""
-
-
-@contextmanager
-def memory_share(share: float, device: torch.device) -> Iterator[None]:
-    """This process may hold that share of the GPU's memory inside the block; nothing is reserved for it.
-
-    Args:
-        share: above 0, at most 1.
-        device: the GPU.
-
-    Raises:
-        RunError: the block wanted more.
-    """
-    place = device if device.index is not None else None
-    torch.cuda.set_per_process_memory_fraction(share, place)
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        total = torch.cuda.get_device_properties(device).total_memory
-        raise RunError(
-            f"out of GPU memory: this process may hold {share:.1%} of it, {share * total / MIB:,.0f} MiB. Lower "
-            "training.batch_size, give trials a larger share of the GPU (--gpus-per-trial), or choose a smaller model"
-        ) from error
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, place)
 
 
 def take(size: int, device: torch.device) -> None:
