@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -21,83 +20,9 @@ from pydantic import (
 )
 
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.values import ColumnName, Columns, Real, Whole, as_clients, as_factor, as_ids, as_start, as_tau
 
 Json = dict[str, Any]
-
-
-def _whole(value: object) -> object:
-    """Accept 3.0 for 3 but never True for 1 nor text."""
-    if isinstance(value, bool | str):
-        raise ValueError(f"must be a number, not {'text' if isinstance(value, str) else 'a boolean'}")
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
-
-
-def _real(value: object) -> object:
-    if isinstance(value, bool | str):
-        raise ValueError(f"must be a number, not {'text' if isinstance(value, str) else 'a boolean'}")
-    return value
-
-
-Whole = Annotated[int, BeforeValidator(_whole)]
-Real = Annotated[float, BeforeValidator(_real), Field(allow_inf_nan=False)]
-
-
-def _factor(value: object) -> object:
-    """Refuse min/max ratios, which other code bases call by the same name."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1:
-        raise ValueError(f"imbalance_factor is largest/smallest class and at least 1; did you mean {1 / value:g}?")
-    return _real(value)
-
-
-def _tau(value: object) -> object:
-    """Refuse percentages (algorithms C.3, row 5)."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 1:
-        raise ValueError(f"tau is a fraction of the local samples between 0 and 1; did you mean {value / 100:g}?")
-    return _real(value)
-
-
-def _start(value: object) -> object:
-    """Keep integers (rounds) and floats (fractions) apart; 48.0 is the round 48."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
-        raise ValueError("must be a fraction of the rounds such as 0.8, or a number of completed rounds such as 48")
-    if isinstance(value, float) and value > 1:
-        if not value.is_integer():
-            raise ValueError("above 1 it counts completed rounds and must be whole")
-        return int(value)
-    return value
-
-
-def _ids(value: object) -> object:
-    """Class ids written as "0,2,4" or as a single number."""
-    if isinstance(value, str) and value.replace(",", "").replace(" ", "").isdigit():
-        return tuple(int(part) for part in value.split(",") if part.strip())
-    return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _clients(value: object) -> object:
-    """`auto` is kept as 0, which nobody can mean otherwise."""
-    if value == "auto":
-        return 0
-    if isinstance(value, int | float) and value < 1:
-        raise ValueError("must be at least 1, or auto where the data name the clients")
-    return _whole(value)
-
-
-def _columns(value: object) -> object:
-    """Column names written as "a,b" or as a list; their order means nothing."""
-    names = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
-    if not all(isinstance(_column(name), str) for name in names):
-        raise ValueError("give the names of columns, such as [id, date]")
-    return tuple(sorted({str(name).strip() for name in names if str(name).strip()}))
-
-
-def _column(value: object) -> object:
-    """A column named 2020 is read as a number from the command line."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-ColumnName = Annotated[str | None, BeforeValidator(_column)]
-Columns = Annotated[tuple[str, ...], BeforeValidator(_columns)]
 
 
 class Section(BaseModel):
@@ -114,11 +39,11 @@ class DataConfig(Section):
     profile: Literal["lt", "step", "balanced", "natural"] = "lt"
     """lt: exponential; step: majority and minority classes; balanced: as the source is, at most `n_max` of each class;
     natural: every row of the source."""
-    imbalance_factor: Annotated[Real, BeforeValidator(_factor), Field(ge=1)] = 100.0
+    imbalance_factor: Annotated[Real, BeforeValidator(as_factor), Field(ge=1)] = 100.0
     """Largest over smallest class count (IF of the long-tailed, IR of the step profile)."""
     n_max: Annotated[Whole, Field(ge=1, le=10**12)] | None = None
     """Samples of the largest class; by default the training images per class of a balanced source."""
-    minority: Annotated[Literal["even", "last"] | tuple[Whole, ...], BeforeValidator(_ids)] = "even"
+    minority: Annotated[Literal["even", "last"] | tuple[Whole, ...], BeforeValidator(as_ids)] = "even"
     """Step profile: the first even class ids, the last ids, or a list of ids."""
     minority_fraction: Annotated[Real, Field(gt=0, lt=1)] = 0.3
     """Step profile: share of the classes in the minority; ignored when `minority` is a list."""
@@ -163,7 +88,7 @@ class FederationConfig(Section):
     options: dict[str, Any] = Field(default_factory=dict)
     """Hyperparameters of the algorithm, such as mu of fedprox; `fedrela-bench algorithms show NAME` lists them."""
     clients: Annotated[
-        int, BeforeValidator(_clients), Field(ge=0, le=1_000_000), PlainSerializer(lambda value: value or "auto")
+        int, BeforeValidator(as_clients), Field(ge=0, le=1_000_000), PlainSerializer(lambda value: value or "auto")
     ] = 20
     """auto: as many as the data name, with data.partition = natural; held as 0 until the data are there."""
     participation: Annotated[Real, Field(gt=0, le=1)] = 1.0
@@ -212,9 +137,9 @@ class RelabelConfig(Section):
 
     preset: Literal["paper", "author"] = "paper"
     """Values for the options below that are not given: the paper's reading or the released code's."""
-    tau: Annotated[Real, BeforeValidator(_tau), Field(ge=0, le=1)] = 0.0
+    tau: Annotated[Real, BeforeValidator(as_tau), Field(ge=0, le=1)] = 0.0
     """Relabelling budget: threshold at the (1 - tau)-quantile of every class column; 0 switches relabelling off."""
-    start: Annotated[int | float, BeforeValidator(_start)] = 0.8
+    start: Annotated[int | float, BeforeValidator(as_start)] = 0.8
     """T: a float up to 1.0 is a fraction of the rounds (1.0: never), an integer a number of completed rounds."""
     period: Annotated[Whole, Field(ge=0, le=1_000_000)] = 0
     """Relabel again every `period` rounds; 0: once."""

@@ -10,11 +10,26 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fedrela_bench"
-LIGHT = {"errors", "rng", "config", "yaml_io", "files", "leases", "rounds", "words", "intervals", "stacks"}
+LIGHT = {
+    "errors",
+    "rng",
+    "config",
+    "yaml_io",
+    "files",
+    "leases",
+    "rounds",
+    "words",
+    "intervals",
+    "stacks",
+    "choice",
+    "values",
+}
 OURS: dict[str, set[str]] = {
     "errors": set(),
     "rng": set(),
-    "config": {"errors"},
+    "config": {"errors", "values"},
+    "choice": set(),
+    "values": set(),
     "files": set(),
     "leases": {"errors"},
     "rounds": set(),

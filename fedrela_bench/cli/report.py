@@ -130,15 +130,13 @@ def report(
 
 
 def _render(folders: list[Path], name: str, view: Any, formats: list[str], ctx: typer.Context) -> int:
-    from fedrela_bench.cli.training_data import training_data_reader
+    from fedrela_bench.cli.training_data import report_of
     from fedrela_bench.reporting.render import on_stdout, table_json
-    from fedrela_bench.reporting.report import render_report
 
     out: Path | None = ctx.params["out"]
     if out is None and not folders:
         out = Path("studies") / Path(name).stem / "report"
-    read, as_json = training_data_reader(ctx.params["data_dir"]), bool(ctx.params["json_output"])
-    made = render_report(folders, name, out, formats, ctx.params["tracking_uri"], view, read)
+    as_json, made = bool(ctx.params["json_output"]), report_of(ctx, folders, name, view, formats, out)
     files = [str(path) for path in made.files]
     print(json.dumps({"table": table_json(made.table), "files": files}) if as_json else on_stdout(made.table))
     tell(*(f"written: {path}" for path in files), *made.notes, to_stderr=as_json)

@@ -11,6 +11,7 @@ import typer
 
 from fedrela_bench.cli import common
 from fedrela_bench.cli.command import overrides_of
+from fedrela_bench.cli.training_data import report_of
 from fedrela_bench.cli.tune import parse_seeds
 from fedrela_bench.cli.wanted import Ask, Job, jobs_of
 from fedrela_bench.cli.wantedplan import hours_of, plan_json, plan_lines
@@ -89,17 +90,9 @@ def _run(ctx: typer.Context, name: str, view: View, formats: list[str], jobs: li
     check_jobs(jobs)
     outcome = run_jobs(jobs, partial(common.tell, to_stderr=as_json))
     studies = [job.out for job in jobs if (job.out / "study.json").exists()]
-    made = None if outcome.interrupted else _render(studies, name, view, formats, ctx, ask.out / "report")
+    made = None if outcome.interrupted else report_of(ctx, studies, name, view, formats, ask.out / "report")
     _say_end(outcome, made, jobs, as_json)
     return outcome.exit_code
-
-
-def _render(studies: list[Path], name: str, view: View, formats: list[str], ctx: typer.Context, folder: Path) -> Report:
-    from fedrela_bench.cli.training_data import training_data_reader
-    from fedrela_bench.reporting.report import render_report
-
-    read = training_data_reader(ctx.params["data_dir"])
-    return render_report(studies, name, folder, formats, ctx.params["tracking_uri"], view, read)
 
 
 def _say_end(outcome: Outcome, made: Report | None, jobs: list[Job], as_json: bool) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from fedrela_bench.errors import DataError
 
 if TYPE_CHECKING:
     from fedrela_bench.reporting.evidence import DataReader, TrainingData
+    from fedrela_bench.reporting.report import Report
+    from fedrela_bench.reporting.view import View
 
 
 def training_data_reader(data_dir: Path | None = None) -> DataReader:
@@ -25,20 +29,29 @@ def training_data_reader(data_dir: Path | None = None) -> DataReader:
     return read
 
 
+def report_of(
+    ctx: typer.Context, studies: Sequence[Path], spec: str, view: View, formats: Sequence[str], out: Path | None
+) -> Report:
+    """Render a report as the command line's ``--data-dir`` and ``--tracking-uri`` say."""
+    from fedrela_bench.reporting.report import render_report
+
+    read = training_data_reader(ctx.params["data_dir"])
+    return render_report(studies, spec, out, formats, ctx.params["tracking_uri"], view, read)
+
+
 def _read(values: Mapping[str, Any], data_dir: Path | None) -> TrainingData:
     from fedrela_bench.config import parse
     from fedrela_bench.data import load_dataset
     from fedrela_bench.reporting.evidence import TrainingData
-    from fedrela_bench.simulation.setup import class_groups
+    from fedrela_bench.simulation.setup import group_names
 
     config = parse(values)
     _require_here(config.data.source, data_dir)
     dataset = load_dataset(config, data_dir)
-    group = {label: name for name, labels in class_groups(config, dataset).items() for label in labels}
     return TrainingData(
         digest=dataset.digest,
         names=dataset.class_names,
-        groups=tuple(group[label] for label in range(dataset.num_classes)),
+        groups=group_names(config, dataset),
         labels=dataset.labels,
         client_counts=dataset.client_counts,
         images=lambda positions: dataset.train_images[dataset.subset[positions]],

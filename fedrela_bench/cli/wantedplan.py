@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from fedrela_bench.cli.forecast import SECONDS, Cost, cost_of, duration, slots_of
+from fedrela_bench.words import counted
 
 if TYPE_CHECKING:
     from fedrela_bench.bench.rates import Rate
@@ -76,7 +77,7 @@ def hours_of(jobs: Sequence[Job]) -> tuple[float | None, str]:
         untimed += not costs
     if untimed:
         return None, f"time: more than {duration(total)}; {untimed} settings were not timed"
-    return total, f"time: about {duration(total)}, {slots} run{'s' * (slots > 1)} side by side (pieces were timed here)"
+    return total, f"time: about {duration(total)}, {counted(slots, 'run')} side by side (pieces were timed here)"
 
 
 def _seconds(arms: Sequence[ArmState], algorithm: str, cost: Cost) -> float:
@@ -112,7 +113,7 @@ def plan_json(name: str, jobs: Sequence[Job], ask: Ask, hours: float | None) -> 
 def plan_lines(title: str, name: str, jobs: Sequence[Job], ask: Ask, time_line: str) -> Iterator[str]:
     """A plan for people."""
     yield title
-    yield f"{len(jobs)} setting{'s' * (len(jobs) > 1)}, profile {ask.size}, studies in {ask.out}"
+    yield f"{counted(len(jobs), 'setting')}, profile {ask.size}, studies in {ask.out}"
     for job in jobs:
         yield ""
         yield f"{job.name} ({job.dataset})"

@@ -21,7 +21,8 @@ from fedrela_bench.reporting.stats import summarize
 from fedrela_bench.yaml_io import parse_scalar
 
 _OF_THE_RUN = {"seed", "relabel.tau", "relabel.start", "relabel.period", "federation.algorithm", "federation.rounds"}
-_OPTIONS = {f"relabel.{name}": value for name, value in RelabelConfig().model_dump(mode="json").items()}
+OPTIONS = {f"relabel.{name}": value for name, value in RelabelConfig().model_dump(mode="json").items()}
+"""What a relabelled run does where it records nothing."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,9 @@ def filtered(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     for name, wanted in where.items():
         column = name if name in TAGS else f"param:{name}"
         values = frame[column].tolist() if column in frame else [None] * len(frame)
-        if name in _OPTIONS:
+        if name in OPTIONS:
             values = [
-                _OPTIONS[name] if kind != "trunk" and pd.isna(value) else value
+                OPTIONS[name] if kind != "trunk" and pd.isna(value) else value
                 for kind, value in zip(trunks, values, strict=True)
             ]
         fits &= np.fromiter((_equal(value, wanted) for value in values), dtype=bool, count=len(values))

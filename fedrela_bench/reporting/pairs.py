@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedrela_bench.choice import balanced
 from fedrela_bench.reporting.arms import Arm, objective_means
 from fedrela_bench.reporting.evidence import NotDrawn
 
@@ -22,7 +22,7 @@ class Pair:
     Attributes:
         label: the arm's.
         algorithm: its base algorithm.
-        runs: seed to (run id of the trunk it forked from, its own run id).
+        runs: seed to (run id of the trunk it forked from, its own run id); without those that a table does not pair.
     """
 
     label: str
@@ -57,32 +57,13 @@ def pairs(runs: StudyRuns, arms: Sequence[Arm], rule: RoundRule) -> list[Pair]:
     return found
 
 
-def balanced(points: Sequence[Sequence[float]]) -> int:
-    """Place of the point nearest to the best of every coordinate, each scaled to 0..1; the first of several.
-
-    Args:
-        points: at least one; NaN is worse than everything.
-    """
-    columns = [[value for value in column if not math.isnan(value)] for column in zip(*points, strict=True)]
-    away = [sum(_away(value, column) for value, column in zip(point, columns, strict=True)) for point in points]
-    return away.index(min(away))
-
-
-def _away(value: float, column: Sequence[float]) -> float:
-    if math.isnan(value):
-        return 2.0
-    low, high = min(column), max(column)
-    return ((high - value) / (high - low)) ** 2 if high > low else 0.0
-
-
 def _relabels(arm: Arm) -> bool:
     taus = arm.runs.get("param:relabel.tau")
     return taus is None or bool((taus.astype(float) > 0).all())
 
 
 def _partners(runs: StudyRuns, arm: Arm) -> Iterator[tuple[int, tuple[str, str]]]:
-    trunks = runs.frame[runs.frame["kind"] == "trunk"]
-    for _, row in arm.runs.sort_values("seed").iterrows():
-        trunk = trunks[(trunks["key"] == row["trunk_key"]) & (trunks["seed"] == row["seed"])]
-        if len(trunk):
-            yield int(row["seed"]), (str(trunk["run_id"].iloc[0]), str(row["run_id"]))
+    for seed, run_id in sorted(zip(arm.runs["seed"], arm.runs["run_id"], strict=True)):
+        trunk, _ = runs.baselines[run_id]
+        if trunk is not None:
+            yield int(seed), (trunk, str(run_id))

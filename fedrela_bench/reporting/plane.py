@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedrela_bench.choice import balanced
 from fedrela_bench.reporting.arms import (
     automatic_label,
     configurations,
@@ -18,7 +19,6 @@ from fedrela_bench.reporting.arms import (
     usable,
 )
 from fedrela_bench.reporting.canvas import headline, one_panel, save, short_name, style_of, what_text
-from fedrela_bench.reporting.pairs import balanced
 from fedrela_bench.reporting.select import selection_metric
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from fedrela_bench.config import Section, Whole
+from fedrela_bench.config import Section
+from fedrela_bench.values import Whole
 
 Size = Literal["cpu", "paper"]
 

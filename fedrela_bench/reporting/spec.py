@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from fedrela_bench.config import Section, Whole, unknown_name
+from fedrela_bench.config import Section, unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.published import Published
 from fedrela_bench.reporting.select import COUNTS, RoundRule
 from fedrela_bench.reporting.settings import RunsSpec, SettingSpec
+from fedrela_bench.values import Whole
 from fedrela_bench.yaml_io import load_mapping
 
 METRICS: tuple[str, ...] = ("overall", "head", "medium", "tail", "majority", "minority")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fedrela_bench.config import RelabelConfig
-from fedrela_bench.reporting.arms import Arm, configurations, filtered, usable
+from fedrela_bench.reporting.arms import OPTIONS, Arm, configurations, filtered, usable
 from fedrela_bench.yaml_io import parse_scalar
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ START = "relabel.start"
 PERIOD = "relabel.period"
 FIRST = ("relabel.tau", START, PERIOD)
 """Order of the settings; others follow by name."""
-_DEFAULTS = {f"relabel.{name}": value for name, value in RelabelConfig().model_dump(mode="json").items()}
 _NOT_SET = {"seed", "federation.algorithm"}
 SHORT = {"relabel.tau": "τ", START: "T / rounds", "training.lr": "learning rate"}
 
@@ -115,7 +113,7 @@ def _read(cells: pd.DataFrame, name: str) -> dict[int, Any]:
     column = f"param:{name}"
     if column not in cells:
         return dict.fromkeys(cells.index)
-    given = [parse_scalar(text) if isinstance(text, str) else _DEFAULTS.get(name) for text in cells[column]]
+    given = [parse_scalar(text) if isinstance(text, str) else OPTIONS.get(name) for text in cells[column]]
     return dict(zip(cells.index, given, strict=True))
 
 

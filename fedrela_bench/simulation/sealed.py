@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from fedrela_bench.errors import StoreError
 from fedrela_bench.files import write_atomically
+
+T = TypeVar("T")
 
 
 def write_values(path: Path, kind: str, values: dict[str, Any]) -> None:
@@ -36,8 +39,13 @@ def write_values(path: Path, kind: str, values: dict[str, Any]) -> None:
         ) from error
 
 
-def read_values(path: Path, kind: str) -> dict[str, Any]:
+def read_values(path: Path, kind: str, make: Callable[..., T]) -> T:
     """Read what `write_values` wrote and check it against its digest.
+
+    Args:
+        path: of the file.
+        kind: what it is.
+        make: takes the values by their names.
 
     Raises:
         StoreError: missing, damaged or written by another version.
@@ -49,14 +57,9 @@ def read_values(path: Path, kind: str) -> dict[str, Any]:
     if head != _head(kind, data):
         raise StoreError(f"{kind} {path} is damaged (its digest does not match); delete it to compute it again")
     try:
-        return dict(torch.load(io.BytesIO(data), weights_only=True))
+        return make(**torch.load(io.BytesIO(data), weights_only=True))
     except (TypeError, RuntimeError, pickle.UnpicklingError) as error:
-        raise other_version(path, kind) from error
-
-
-def other_version(path: Path, kind: str) -> StoreError:
-    """The error about a file whose values are not those that are looked for."""
-    return StoreError(f"{kind} {path} was written by another version; delete it to compute it again")
+        raise StoreError(f"{kind} {path} was written by another version; delete it to compute it again") from error
 
 
 def _head(kind: str, data: bytes) -> bytes:

@@ -25,7 +25,7 @@ from fedrela_bench.simulation.devices import usable_device
 from fedrela_bench.simulation.evaluate import Evaluator
 from fedrela_bench.simulation.flat import FlatModel
 from fedrela_bench.simulation.precision import DTYPES, set_arithmetic
-from fedrela_bench.simulation.sealed import other_version, read_values, write_values
+from fedrela_bench.simulation.sealed import read_values, write_values
 from fedrela_bench.simulation.setup import build_network
 
 if TYPE_CHECKING:
@@ -96,11 +96,7 @@ def load_model(path: Path) -> ScoredModel:
     Raises:
         StoreError: missing, damaged or written by another version.
     """
-    values = read_values(path, KIND)
-    try:
-        return ScoredModel(**values)
-    except TypeError as error:
-        raise other_version(path, KIND) from error
+    return read_values(path, KIND, ScoredModel)
 
 
 class Predictor:

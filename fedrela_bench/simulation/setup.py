@@ -99,6 +99,12 @@ def class_groups(config: TrialConfig, dataset: FederatedDataset) -> Groups:
     return shot_groups(dataset.class_counts if rule == "train_counts" else dataset.client_counts, rule)
 
 
+def group_names(config: TrialConfig, dataset: FederatedDataset) -> tuple[str, ...]:
+    """The group of each of the C classes, such as head."""
+    group = {label: name for name, labels in class_groups(config, dataset).items() for label in labels}
+    return tuple(group[label] for label in range(dataset.num_classes))
+
+
 class Shaped(Protocol):
     """What a network depends on, such as a dataset."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fedrela_bench.config import TrialConfig, digest
-from fedrela_bench.simulation.sealed import other_version, read_values, write_values
+from fedrela_bench.simulation.sealed import read_values, write_values
 
 KIND = "snapshot"
 
@@ -70,8 +70,4 @@ def load_snapshot(path: Path) -> Snapshot:
     Raises:
         StoreError: missing, damaged or written by another version.
     """
-    values = read_values(path, KIND)
-    try:
-        return Snapshot(**values)
-    except TypeError as error:
-        raise other_version(path, KIND) from error
+    return read_values(path, KIND, Snapshot)

@@ -55,9 +55,8 @@ class Engine(Protocol):
     def check(self, config: TrialConfig, dataset: Any) -> None: ...
     def measured(self, config: TrialConfig, dataset: Any) -> set[str]: ...
     def partition(self, config: TrialConfig, dataset: Any) -> dict[str, np.ndarray]: ...
-    def snapshot_bytes(self, config: TrialConfig, dataset: Any) -> int: ...
+    def state_bytes(self, config: TrialConfig, dataset: Any) -> tuple[int, int]: ...
     def posterior_bytes(self, config: TrialConfig, dataset: Any) -> int: ...
-    def model_bytes(self, config: TrialConfig, dataset: Any) -> int: ...
     def facts(self, config: TrialConfig, dataset: Any) -> Json: ...
     def simulation(self, config: TrialConfig, dataset: Any, device: str, kept: Path | None = None) -> Run: ...
     def save_model(self, path: Path, run: Any) -> None: ...
@@ -102,36 +101,30 @@ class SimulationEngine:
 
     def partition(self, config: TrialConfig, dataset: Any) -> dict[str, np.ndarray]:
         """What reports say about the training set: names (C,), groups (C,) and client_counts (K, C) of its classes."""
-        from fedrela_bench.simulation.setup import class_groups
+        from fedrela_bench.simulation.setup import group_names
 
-        members = class_groups(config, dataset).items()
-        group = {label: name for name, labels in members for label in labels}
         return {
             "names": np.array(dataset.class_names, dtype=np.str_),
-            "groups": np.array([group[label] for label in range(dataset.num_classes)], dtype=np.str_),
+            "groups": np.array(group_names(config, dataset), dtype=np.str_),
             "client_counts": dataset.client_counts.astype(np.int32),
         }
 
-    def snapshot_bytes(self, config: TrialConfig, dataset: Any) -> int:
-        """Bytes of a snapshot once every client has taken part: model, server, labels, and what clients keep."""
+    def state_bytes(self, config: TrialConfig, dataset: Any) -> tuple[int, int]:
+        """Bytes of a snapshot once every client has taken part, and of a scored model.
+
+        A scored model is the global model and what the server keeps; a snapshot also has labels, and what clients keep.
+        """
         import torch
 
         from fedrela_bench.simulation.setup import make_model
 
         model, algorithm, server = make_model(config, dataset, torch.device("cpu"))
+        tensors = [server.params, server.buffers, *server.state.values(), *model.counters]
+        scored = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         size = model.size(model.net.backbone.feature_dim, dataset.num_classes)
         kept = algorithm.client_state_floats(size) * len(dataset.clients) * server.params.element_size()
         labels = len(dataset.labels) * torch.int64.itemsize
-        return _global_bytes(model, server) + labels + kept
-
-    def model_bytes(self, config: TrialConfig, dataset: Any) -> int:
-        """Bytes of a run's scored model: the global model and what the server keeps."""
-        import torch
-
-        from fedrela_bench.simulation.setup import make_model
-
-        model, _, server = make_model(config, dataset, torch.device("cpu"))
-        return _global_bytes(model, server)
+        return scored + labels + kept, scored
 
     def facts(self, config: TrialConfig, dataset: Any) -> Json:
         """What a reader should know of a dataset; plain values."""
@@ -222,11 +215,6 @@ def _first_image(images: np.ndarray) -> str:
     """The pixels of one image as base64 text; nothing where they are many."""
     pixels = np.ascontiguousarray(images[:1]).tobytes()
     return base64.b64encode(pixels).decode() if len(pixels) <= EXAMPLE_BYTES else ""
-
-
-def _global_bytes(model: Any, server: Any) -> int:
-    tensors = [server.params, server.buffers, *server.state.values(), *model.counters]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 @dataclass

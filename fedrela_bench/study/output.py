@@ -15,7 +15,7 @@ from fedrela_bench.study.closing import confirmed_lines, next_steps, pareto_line
 from fedrela_bench.study.confirm import CONTROL, DROP
 from fedrela_bench.study.files import write_atomic
 from fedrela_bench.study.plan import Plan
-from fedrela_bench.study.results import Row, StudyResult, best_rows, better_founded, choose, pareto_front
+from fedrela_bench.study.results import Row, StudyResult, better_founded, choose, pareto_front
 from fedrela_bench.study.space import ALGORITHM
 from fedrela_bench.words import counted
 
@@ -53,12 +53,12 @@ def _csv(rows: Sequence[Row], objectives: Sequence[str]) -> str:
     return buffer.getvalue()
 
 
-def write_best(plan: Plan, result: StudyResult) -> dict[str, Path]:
-    """One configuration file per objective and a balanced one; `run --config` repeats the first seed's trial."""
+def write_best(plan: Plan, result: StudyResult, best: Mapping[str, Row]) -> dict[str, Path]:
+    """One configuration file for each of the rows to recommend; `run --config` repeats the first seed's trial."""
     from fedrela_bench.yaml_io import dump_yaml
 
     paths, behind = {}, _behind(plan, result)
-    for name, row in best_rows(plan, result.trials, result.confirmed, result.confirm_seeds).items():
+    for name, row in best.items():
         config = plan.config(row.point, plan.seeds[0])
         header = _header(name, row, behind, plan.seeds[0], _own_metrics(plan, row))
         path = result.out / "best" / f"{name}.yaml"

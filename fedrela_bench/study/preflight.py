@@ -235,10 +235,8 @@ def _digests(
                 _check_models(request, config, dataset)
                 _check_options(request, config, dataset)
                 _check_objectives(request, request.engine.measured(config, dataset))
-                engine = request.engine
-                measures = (engine.snapshot_bytes, engine.posterior_bytes, engine.model_bytes)
-                snapshot, posteriors, model = (measure(config, dataset) for measure in measures)
-                sizes[base.federation.algorithm] = snapshot, posteriors, model
+                snapshot, model = request.engine.state_bytes(config, dataset)
+                sizes[base.federation.algorithm] = snapshot, request.engine.posterior_bytes(config, dataset), model
         digests[seed] = known[name]
     return digests
 

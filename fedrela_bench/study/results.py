@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedrela_bench.choice import balanced
 from fedrela_bench.config import Json
 from fedrela_bench.intervals import bootstrap_interval, t_interval
 from fedrela_bench.study.ledger import Ledger
@@ -185,8 +186,7 @@ def choose(front: Sequence[Row], objectives: Sequence[str]) -> dict[str, Row]:
     ranked = [sorted(front, key=partial(_ranking, index=index), reverse=True) for index in range(len(objectives))]
     chosen = {name: rows[0] for name, rows in zip(objectives, ranked, strict=True)}
     if len(objectives) > 1:
-        columns = list(zip(*(row.outcome.values for row in front), strict=True))
-        chosen["balanced"] = min(front, key=lambda row: _distance(row.outcome.values, columns))
+        chosen["balanced"] = front[balanced([row.outcome.values for row in front])]
     return chosen
 
 
@@ -215,11 +215,3 @@ def better_founded(plan: Plan, confirmed: Sequence[Row], seeds: Sequence[int]) -
 def _ranking(row: Row, index: int) -> tuple[float, ...]:
     values = row.outcome.values
     return (values[index], *values[:index], *values[index + 1 :])
-
-
-def _distance(values: Sequence[float], columns: Sequence[Sequence[float]]) -> float:
-    total = 0.0
-    for value, column in zip(values, columns, strict=True):
-        low, high = min(column), max(column)
-        total += ((high - value) / (high - low)) ** 2 if high > low else 0.0
-    return total

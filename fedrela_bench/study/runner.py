@@ -24,6 +24,7 @@ from fedrela_bench.tracking.manifest import Manifest
 from fedrela_bench.tracking.mlflow_sink import Sink
 from fedrela_bench.tracking.progress import Progress
 from fedrela_bench.tracking.state import is_complete
+from fedrela_bench.words import counted
 
 __all__ = ["Checked", "StudyResult", "TuneRequest", "make_plan", "preflight", "render_text", "tune"]
 
@@ -130,8 +131,8 @@ def _conclude(session: Session, sink: Sink | None, warnings: list[str], began: f
     computed["rounds_computed"] = session.rounds_computed
     computed["cells_reused"] = session.cells_reused
     result.counts = counts_of(plan, result, computed, session.confirmed_runs() if confirming else ())
-    result.best = write_best(plan, result)
     best = best_rows(plan, result.trials, result.confirmed, result.confirm_seeds)
+    result.best = write_best(plan, result, best)
     update(request.out, best=best_records(plan, best))
     write_tables(result)
     complete = all(ledger.remaining <= 0 or ledger.exhausted for ledger in session.ledgers)
@@ -149,7 +150,7 @@ def _remarks(session: Session) -> list[str]:
     for ledger in session.ledgers:
         if ledger.exhausted:
             count = len(ledger.finished) + len(ledger.failed)
-            remarks.append(f"the space holds only {count} different configuration{'s' * (count > 1)}; all were tried")
+            remarks.append(f"the space holds only {counted(count, 'different configuration')}; all were tried")
     remarks += [DEFAULTS_ONLY] if session.confirms_defaults_only and not session.interrupts.stopping else []
     plan = session.plan
     alone = plan.runtime.futility is not None and "trunks" not in plan.request.stages

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrela_bench.tracking.manifest import Record
+from fedrela_bench.tracking.models import type_of
 
 SOURCE_TYPE = "fedrela-bench"
 CONTEXT = "training"
@@ -43,7 +44,7 @@ def dataset_of(record: Record, study: Mapping[str, Any]) -> DatasetEntry | None:
 
 
 def _schema(facts: Mapping[str, Any]) -> dict[str, Any]:
-    images = {"type": "tensor", "tensor-spec": {"dtype": "uint8", "shape": [-1, *facts["image_shape"]]}}
+    images = {"type": "tensor", "tensor-spec": {"dtype": str(type_of(facts)), "shape": [-1, *facts["image_shape"]]}}
     labels = {"type": "tensor", "tensor-spec": {"dtype": "int64", "shape": [-1]}}
     return {"mlflow_tensorspec": {"features": json.dumps([images]), "targets": json.dumps([labels])}}
 

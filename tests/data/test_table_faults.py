@@ -10,35 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedrela_bench.config import DataConfig, TrialConfig
+from fedrela_bench.config import DataConfig
 from fedrela_bench.data import load_dataset
 from fedrela_bench.data.request import request_faults
-from fedrela_bench.data.sources import RawData, Reading, limits, read_source
+from fedrela_bench.data.sources import limits
 from fedrela_bench.errors import ConfigError, DataError
 from tests.data.makers import config, visits, write_text
+from tests.data.tables import read, refusal, table, trial
 
 GOOD = "".join(f"{i},{'ab'[i % 2]},{i % 3}\n" for i in range(12))
-
-
-def read(path: Path, **reading: Any) -> RawData:
-    return read_source(f"table:{path}", Reading(**reading))
-
-
-def trial(path: Path, **data: Any) -> TrialConfig:
-    return config(f"table:{path}", **{"profile": "balanced", **data})
-
-
-def table(tmp_path: Path, text: str | bytes, name: str = "t.csv") -> Path:
-    path = tmp_path / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
-
-
-def refusal(path: Path, **reading: Any) -> str:
-    with pytest.raises(DataError) as caught:
-        read(path, **reading)
-    assert str(path) in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(

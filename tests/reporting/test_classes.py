@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedrela_bench.choice import balanced
 from fedrela_bench.errors import DataError
 from fedrela_bench.reporting.arms import build_arms
 from fedrela_bench.reporting.classes import class_accuracies, class_gains, classes_title, draw_classes
 from fedrela_bench.reporting.evidence import Classes, Evidence, NotDrawn, TrainingData
-from fedrela_bench.reporting.pairs import Pair, balanced, pairs
+from fedrela_bench.reporting.pairs import Pair, pairs
 from fedrela_bench.reporting.source import StudyRuns
 from fedrela_bench.reporting.spec import load_spec
 from tests.reporting.fakes import rows, study

@@ -180,14 +180,11 @@ class FakeEngine:
             "client_counts": np.array([[6, 4]]),
         }
 
-    def snapshot_bytes(self, config: TrialConfig, dataset: Any) -> int:
-        return self.bytes
+    def state_bytes(self, config: TrialConfig, dataset: Any) -> tuple[int, int]:
+        return self.bytes, self.model_size
 
     def posterior_bytes(self, config: TrialConfig, dataset: Any) -> int:
         return self.pass_bytes
-
-    def model_bytes(self, config: TrialConfig, dataset: Any) -> int:
-        return self.model_size
 
     def facts(self, config: TrialConfig, dataset: Any) -> dict[str, Any]:
         return {}
