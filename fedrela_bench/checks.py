@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedrela_bench.config import Json, TrialConfig, unknown_name
+from fedrela_bench.config import RELABEL_PLUGS, Json, TrialConfig, unknown_name
 from fedrela_bench.errors import ConfigError
 
 Fault = tuple[str, str]
@@ -20,7 +20,7 @@ def value_faults(values: Json) -> list[Fault]:
         values: nested values of a `TrialConfig`, not validated.
     """
     data = values.get("data", {})
-    return [*_source(data), *_minority(data), *_algorithm(values), *_shuffle(values), *_model(values)]
+    return [*_source(data), *_minority(data), *_algorithm(values), *_shuffle(values), *_model(values), *_plugs(values)]
 
 
 def relabel_notes(config: TrialConfig) -> Iterator[str]:
@@ -35,6 +35,25 @@ def relabel_notes(config: TrialConfig) -> Iterator[str]:
     elif relabel.tau == 0 and relabel.post_relabel_lr_scale != 1:
         scale = f"learning rate x {relabel.post_relabel_lr_scale:g} from round {start}"
         yield f"relabel.tau = 0: labels stay; {scale} (the control arm)"
+    elif relabel.tau > 0:
+        yield from _plug_notes(config)
+
+
+def _plug_notes(config: TrialConfig) -> Iterator[str]:
+    from fedrela_bench.relabelers import is_control
+    from fedrela_bench.schedules import build_schedule, schedule_faults
+
+    relabel = config.relabel
+    if is_control(relabel.method):
+        yield f"relabel.method = {relabel.method}: a control to compare FedReLa with, not FedReLa"
+    plain = relabel.schedule == RELABEL_PLUGS["schedule"]
+    if not plain and not schedule_faults(relabel.schedule, relabel.schedule_options):
+        refreshes = build_schedule(config).refreshes
+        if len(refreshes) < 2:
+            yield (
+                f"relabel.schedule = {relabel.schedule}: labels are set once, at T = {config.relabel_round}; "
+                "set relabel.period to relabel again"
+            )
 
 
 def dotted_values(values: Mapping[str, Any], prefix: str = "") -> Json:
@@ -60,7 +79,7 @@ def merge_faults(parsed: list[str], own: list[Fault]) -> list[str]:
 
 def _section_fault(fault: str) -> str:
     """A fault of several fields together without the dump of their whole section."""
-    found = re.match(r"(data|federation|training|relabel|evaluation) = \{.*\}: (\w+.*)", fault, re.S)
+    found = re.match(r"(data|federation|training|relabel|evaluation|privacy) = \{.*\}: (\w+.*)", fault, re.S)
     return f"{found[1]}.{found[2]}" if found else fault
 
 
@@ -110,6 +129,22 @@ def _algorithm(values: Json) -> Iterator[Fault]:
     if kind is not None and isinstance(head, str) and head not in ("auto", *kind.posterior_heads):
         name = f"relabel.posterior_head = {head!r} of {algorithm}"
         yield "relabel.posterior_head", unknown_name("head", name, head, ("auto", *kind.posterior_heads))
+
+
+def _plugs(values: Json) -> Iterator[Fault]:
+    """The relabeler and the schedule, and their options."""
+    from fedrela_bench.relabelers import relabeler_faults
+    from fedrela_bench.schedules import schedule_faults
+
+    relabel = {**RELABEL_PLUGS, **values.get("relabel", {})}
+    for name, options, faults in (
+        ("method", "options", relabeler_faults),
+        ("schedule", "schedule_options", schedule_faults),
+    ):
+        if isinstance(relabel[name], str) and isinstance(relabel[options], Mapping):
+            for fault in faults(relabel[name], relabel[options]):
+                found = re.search(rf"relabel\.(?:{options}\.)?\w+", fault)
+                yield found[0] if found else f"relabel.{name}", fault
 
 
 def _shuffle(values: Json) -> Iterator[Fault]:

@@ -20,9 +20,12 @@ from pydantic import (
 )
 
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.neutral import Neutral, without_neutral
 from fedrela_bench.values import ColumnName, Columns, Real, Whole, as_clients, as_factor, as_ids, as_start, as_tau
 
 Json = dict[str, Any]
+FREE_FIELDS = ("federation.options.", "relabel.options.", "relabel.schedule_options.")
+"""Prefixes of fields that whoever they belong to names and checks."""
 
 
 class Section(BaseModel):
@@ -35,7 +38,7 @@ class DataConfig(Section):
     """Which images, how they are thinned, and how they are dealt to clients (algorithms D.1-D.5)."""
 
     source: str = "digits"
-    """digits, fashion_mnist, cifar10, cifar100, folder:PATH, parquet:PATH, npz:PATH or table:PATH."""
+    """digits, fashion_mnist, cifar10, cifar100, imagenet, folder:PATH, parquet:PATH, npz:PATH or table:PATH."""
     profile: Literal["lt", "step", "balanced", "natural"] = "lt"
     """lt: exponential; step: majority and minority classes; balanced: as the source is, at most `n_max` of each class;
     natural: every row of the source."""
@@ -58,11 +61,12 @@ class DataConfig(Section):
     min_client_samples: Annotated[Whole, Field(ge=0, le=10**9)] = 0
     on_small_client: Literal["error", "skip", "pad"] = "error"
     """What happens to clients below `min_client_samples`."""
-    augment: Literal["auto", "none", "crop_flip"] = "auto"
+    augment: Literal["auto", "none", "crop_flip", "resized_crop"] = "auto"
+    """resized_crop: a random part of the image, scaled to its size, and flipped or not; see `data.transforms`."""
     normalize: Literal["auto", "none", "imagenet", "cifar10", "cifar100", "own"] = "auto"
     """Statistics for normalisation; `own` measures them on the training images."""
     image_size: Annotated[Whole, Field(ge=4, le=1024)] | None = None
-    """folder, parquet and npz sources: images are resized to this side length."""
+    """imagenet, folder, parquet and npz sources: images are resized to this side length."""
     label_column: ColumnName = None
     """table: the column of classes; by default the one named label, target or class."""
     client_column: ColumnName = None
@@ -132,9 +136,21 @@ AUTHOR_PRESET: Json = {
 }
 
 
+RELABEL_PLUGS: Json = {"method": "fedrela", "options": {}, "schedule": "fixed", "schedule_options": {}}
+"""Fields of the relabel section that choose registered classes, at the values of FedReLa as published."""
+
+
 class RelabelConfig(Section):
     """FedReLa (Algorithm 1, equations 2-8) with every choice of algorithms C.3; tau = 0 is the base algorithm."""
 
+    method: Annotated[str, Neutral("fedrela")] = "fedrela"
+    """A registered relabeler: fedrela, none, random or loss; `fedrela-bench relabelers list` says what they do."""
+    options: Annotated[dict[str, Any], Neutral({})] = Field(default_factory=dict)
+    """Of a relabeler other than fedrela, such as match of random; `fedrela-bench relabelers show NAME` lists them."""
+    schedule: Annotated[str, Neutral("fixed")] = "fixed"
+    """A registered schedule: which rounds relabel, with which budget; fixed is `start`, `period` and `tau` as given."""
+    schedule_options: Annotated[dict[str, Any], Neutral({})] = Field(default_factory=dict)
+    """Of the schedule, such as first of linear."""
     preset: Literal["paper", "author"] = "paper"
     """Values for the options below that are not given: the paper's reading or the released code's."""
     tau: Annotated[Real, BeforeValidator(as_tau), Field(ge=0, le=1)] = 0.0
@@ -211,6 +227,39 @@ class EvaluationConfig(Section):
         return self
 
 
+class PrivacyConfig(Section):
+    """Differential privacy of what clients send: clipping and Gaussian noise; off unless `clip` is given."""
+
+    clip: Annotated[Annotated[Real, Field(gt=0)] | None, Neutral(None)] = None
+    """C, the largest 2-norm of what a sample adds to a step (level sample) or a client to a round (level client)."""
+    noise_multiplier: Annotated[Real, Field(ge=0), Neutral(0.0)] = 0.0
+    """Standard deviation of the noise on the sum, in units of C; 0 clips only and guarantees nothing."""
+    level: Annotated[Literal["sample", "client"], Neutral("sample")] = "sample"
+    """sample: DP-SGD in every client; client: clipped updates, noise added by a trusted server."""
+    sampling: Annotated[Literal["poisson", "shuffle"], Neutral("poisson")] = "poisson"
+    """Level sample: each sample enters a step by chance, or epochs are cut into batches as without privacy."""
+    delta: Annotated[Real, Field(gt=0, lt=1), Neutral(1e-5)] = 1e-5
+    """At which epsilon is reported."""
+
+    @model_validator(mode="after")
+    def _needs_clip(self) -> Self:
+        fields = type(self).model_fields
+        idle = sorted(name for name in fields if getattr(self, name) != fields[name].default)
+        if self.clip is None and idle:
+            raise ValueError(f"{', '.join(idle)} without clip: nothing is private; give privacy.clip, too")
+        return self
+
+    @property
+    def by_sample(self) -> bool:
+        """Whether clients run DP-SGD."""
+        return self.clip is not None and self.level == "sample"
+
+    @property
+    def by_client(self) -> bool:
+        """Whether the server sees clipped updates and adds noise."""
+        return self.clip is not None and self.level == "client"
+
+
 class TrialConfig(Section):
     """One federated simulation. Frozen; equal configurations have equal canonical JSON."""
 
@@ -219,6 +268,7 @@ class TrialConfig(Section):
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     relabel: RelabelConfig = Field(default_factory=RelabelConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
     seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 1
 
     def __init__(self, **values: Any) -> None:
@@ -258,9 +308,11 @@ class TrialConfig(Section):
         return self.relabel.start_round(self.federation.rounds)
 
     def relabelling(self) -> Json:
-        """The relabel section in one spelling: T as a round, no preset name, no period that never comes round."""
+        """The relabel section as results are known by it: T as a round, no preset name, no period without a turn."""
         values = self.relabel.model_dump(mode="json", exclude={"preset", "start"})
-        if self.relabel_round + self.relabel.period >= self.federation.rounds:
+        values = without_neutral(type(self.relabel), values)
+        never = self.relabel_round + self.relabel.period >= self.federation.rounds
+        if never and self.relabel.schedule == RELABEL_PLUGS["schedule"]:
             values["period"] = 0
         return {"round": self.relabel_round, **values}
 
@@ -271,7 +323,8 @@ class TrialConfig(Section):
     def replace(self, changes: Mapping[str, Any]) -> TrialConfig:
         """A copy with dotted fields changed, validated anew, such as ``{"relabel.tau": 0.05}``.
 
-        Changing ``relabel.preset`` gives the options that presets differ in the new preset's values.
+        Another relabeler or schedule begins without the options of the one before. Changing ``relabel.preset`` gives
+        the options that presets differ in the new preset's values.
 
         Raises:
             ConfigError: every unknown or wrong field in one message.
@@ -280,6 +333,9 @@ class TrialConfig(Section):
         if "relabel.preset" in changes:
             for name in AUTHOR_PRESET:
                 del values["relabel"][name]
+        for name, options in (("method", "options"), ("schedule", "schedule_options")):
+            if changes.get(f"relabel.{name}", getattr(self.relabel, name)) != getattr(self.relabel, name):
+                values["relabel"].pop(options, None)
         for dotted, value in changes.items():
             set_dotted(values, dotted, value)
         return parse(values)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "disk is full")
+"""How libraries that keep only the text of an error say so."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -26,3 +31,15 @@ def write_atomically(path: Path, data: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def full_disk(error: BaseException | None) -> str | None:
+    """What says so, where a full disk is behind an error; None where something else is."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        text = next((line for line in str(error).splitlines() if any(full in line for full in FULL_TEXTS)), None)
+        if text is not None or (isinstance(error, OSError) and error.errno in FULL):
+            return (text or str(error)).strip()
+        error = error.__cause__ or error.__context__
+    return None
