@@ -24,9 +24,10 @@ from fedrela_bench.errors import ConfigError
 from fedrela_bench.relabel import numpy_engine, torch_engine
 from fedrela_bench.relabel.checks import as_numpy, check
 from fedrela_bench.relabel.options import RelabelOptions
+from fedrela_bench.relabel.relabeler import Relabeler, Relabelled
 from fedrela_bench.relabel.result import Reallocation
 
-__all__ = ["Reallocation", "RelabelOptions", "reallocate"]
+__all__ = ["Reallocation", "RelabelOptions", "Relabeler", "Relabelled", "reallocate"]
 
 PAPER = RelabelOptions()
 
