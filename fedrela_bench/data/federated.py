@@ -39,7 +39,7 @@ class FederatedDataset:
     class_names: tuple[str, ...]
     normalization: tuple[tuple[float, ...], tuple[float, ...]] | None
     """Mean and standard deviation per channel in units of [0, 1]; None: scale to [0, 1] only."""
-    augment: Literal["none", "crop_flip"]
+    augment: Literal["none", "crop_flip", "resized_crop"]
     minority: tuple[int, ...]
     """Minority classes of the step profile, else ()."""
     notes: tuple[str, ...]
@@ -145,6 +145,7 @@ def digest_of(
     test_images: np.ndarray,
     test_labels: np.ndarray,
     facts: dict[str, object],
+    pixels: str = "",
 ) -> str:
     """32 hexadecimal digits over kept images in order, labels, clients, test set and `facts`.
 
@@ -159,12 +160,16 @@ def digest_of(
         test_images: (M, H, W, C) of the same type.
         test_labels: (M,) int.
         facts: class names, normalisation, augmentation and whatever else decides numbers; JSON.
+        pixels: a digest of all images in order of rows, which stands for reading them; then rows count.
     """
     state = hashlib.blake2b(digest_size=16)
     shape = [list(train_images.shape[1:]), len(subset), list(test_images.shape), [len(part) for part in clients]]
     state.update(json.dumps([shape, facts], sort_keys=True).encode())
     for integers in (labels, *clients, test_labels):
         state.update(np.ascontiguousarray(integers, dtype="<i8").tobytes())
+    if pixels:
+        state.update(pixels.encode() + np.ascontiguousarray(subset, dtype="<i8").tobytes())
+        return state.hexdigest()
     kind = np.dtype(train_images.dtype).newbyteorder("<")
     for start in range(0, len(subset), CHUNK):
         state.update(np.ascontiguousarray(train_images[subset[start : start + CHUNK]], dtype=kind).data)

@@ -1,19 +1,19 @@
 """Which statistics and augmentation each source gets; one place, written into every dataset.
 
 `auto` follows the paper's released code: CIFAR-10 with ImageNet statistics, CIFAR-100 with its own, both with random
-crop and flip; Fashion-MNIST only scaled to [0, 1].
+crop and flip; Fashion-MNIST only scaled to [0, 1]. ImageNet has its usual statistics and random resized crops.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
 from fedrela_bench.errors import ConfigError
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
-Augment = Literal["none", "crop_flip"]
+Augment = Literal["none", "crop_flip", "resized_crop"]
 
 PUBLISHED: dict[str, Statistics] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -27,6 +27,7 @@ AUTO: dict[str, tuple[str, Augment]] = {
     "fashion_mnist": ("none", "none"),
     "cifar10": ("imagenet", "crop_flip"),
     "cifar100": ("cifar100", "crop_flip"),
+    "imagenet": ("imagenet", "resized_crop"),
     "folder": ("own", "none"),
     "parquet": ("own", "none"),
     "npz": ("own", "none"),
@@ -40,7 +41,7 @@ CHUNK = 4096
 def choose_inputs(source: str, normalize: str, augment: str) -> tuple[str, Augment]:
     """Resolve `auto`: (name of the statistics, augmentation) for a source such as ``folder:PATH``."""
     auto_normalize, auto_augment = AUTO[source.partition(":")[0]]
-    chosen: Augment = auto_augment if augment == "auto" else ("crop_flip" if augment == "crop_flip" else "none")
+    chosen = auto_augment if augment == "auto" else cast(Augment, augment)
     return (auto_normalize if normalize == "auto" else normalize), chosen
 
 

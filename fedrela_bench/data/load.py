@@ -12,7 +12,7 @@ from fedrela_bench.data.clients import empty_client_note, listed, settle_small_c
 from fedrela_bench.data.federated import FederatedDataset, digest_of
 from fedrela_bench.data.inputs import channel_fault, choose_inputs, resolve_statistics
 from fedrela_bench.data.longtail import choose_subset, longtail_counts, minority_classes, step_counts
-from fedrela_bench.data.names import dataset_name
+from fedrela_bench.data.names import ONLY_PROFILES, dataset_name
 from fedrela_bench.data.partition import dirichlet_partition, iid_partition, natural_partition
 from fedrela_bench.data.request import request_faults
 from fedrela_bench.data.sources import RawData, Reading, default_cache_dir, read_source
@@ -59,7 +59,9 @@ def load(config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> 
         augment=augment,
         minority=minority,
         notes=(*stated, *raw.notes, *_single_tests(raw), *notes),
-        digest=digest_of(raw.train_images, subset, labels, clients, raw.test_images, raw.test_labels, facts),
+        digest=digest_of(
+            raw.train_images, subset, labels, clients, raw.test_images, raw.test_labels, facts, raw.pixels
+        ),
         stated=stated,
         client_names=raw.client_names,
         features=tuple(column.text() for column in raw.columns),
@@ -99,7 +101,8 @@ def profile_counts(data: DataConfig, available: np.ndarray) -> np.ndarray:
     """Training images that the profile keeps of each class.
 
     By default the largest class has as many as the source's smallest class, so that every profile is feasible;
-    `natural` keeps everything, `balanced` too or at most n_max of each class.
+    `natural` keeps everything, `balanced` too or at most n_max of each class; a source that is long-tailed as it is
+    (imagenet) is kept whole.
 
     Args:
         data: profile, imbalance_factor, n_max, minority and minority_fraction are read.
@@ -112,7 +115,7 @@ def profile_counts(data: DataConfig, available: np.ndarray) -> np.ndarray:
         ConfigError: an impossible minority.
     """
     classes = len(available)
-    if data.profile in ("balanced", "natural"):
+    if data.profile in ("balanced", "natural") or data.source in ONLY_PROFILES:
         return np.array([min(int(count), data.n_max or int(count)) for count in available], dtype=np.int64)
     n_max = data.n_max or int(available.min())
     if data.profile == "lt":

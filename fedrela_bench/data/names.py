@@ -7,11 +7,15 @@ from pathlib import Path
 from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import ConfigError
 
-NAMED_SOURCES = ("digits", "fashion_mnist", "cifar10", "cifar100")
+NAMED_SOURCES = ("digits", "fashion_mnist", "cifar10", "cifar100", "imagenet")
 PATH_KINDS = ("folder", "parquet", "npz", "table")
 NAMING_CLIENTS = ("folder", "parquet", "table")
 """Kinds of sources that can say which client holds what."""
 PROFILES = ("lt", "step", "balanced", "natural")
+ONLY_PROFILES = {"imagenet": ("lt",)}
+"""Sources whose training data are what they are: the split lists of ImageNet-LT are long-tailed already."""
+IMAGENET_FACTOR = 256.0
+"""Imbalance of the published lists: 1280 images of the largest class, 5 of the smallest."""
 
 
 def parse_dataset_name(name: str) -> tuple[str, str | None]:
@@ -55,7 +59,7 @@ def dataset_name(source: str, profile: str) -> str:
 
 def all_names() -> list[str]:
     """Every valid name, PATH standing for a path."""
-    named = [f"{source}_{profile}" for source in NAMED_SOURCES for profile in PROFILES]
+    named = [f"{source}_{profile}" for source in NAMED_SOURCES for profile in ONLY_PROFILES.get(source, PROFILES)]
     return [*NAMED_SOURCES, *named, *_path_forms()]
 
 

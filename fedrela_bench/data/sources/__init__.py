@@ -9,13 +9,12 @@ from pathlib import Path
 
 from fedrela_bench.data.sources.cache import load_or_build
 from fedrela_bench.data.sources.places import Found, default_cache_dir
-from fedrela_bench.data.sources.raw import RawData, Reading, checked
+from fedrela_bench.data.sources.raw import DEFAULT, Effort, RawData, Reading, Tell, checked
 from fedrela_bench.errors import DataError
 
-__all__ = ["RawData", "Reading", "default_cache_dir", "locate", "read_source"]
+__all__ = ["Effort", "RawData", "Reading", "default_cache_dir", "locate", "read_source"]
 
 PLAIN = Reading()
-Tell = Callable[[str], None]
 
 
 def locate(
@@ -41,7 +40,11 @@ def locate(
 
 
 def read_source(
-    source: str, reading: Reading = PLAIN, data_dir: Path | None = None, cache_dir: Path | None = None
+    source: str,
+    reading: Reading = PLAIN,
+    data_dir: Path | None = None,
+    cache_dir: Path | None = None,
+    effort: Effort = DEFAULT,
 ) -> RawData:
     """All samples of a source, decoded and memory-mapped from the cache.
 
@@ -50,6 +53,7 @@ def read_source(
         reading: what decides how it is read.
         data_dir: first place to look for named sets.
         cache_dir: by default `default_cache_dir`.
+        effort: how a large source is decoded.
 
     Raises:
         DataError: missing or damaged files, or content that is no labelled data set.
@@ -64,6 +68,8 @@ def read_source(
             "table": _read_table,
         }
         return readers[kind](path, reading, cache)
+    if source == "imagenet":
+        return _read_imagenet(reading, data_dir, cache, effort)
     return _read_digits(cache) if source == "digits" else _read_named(source, data_dir, cache)
 
 
@@ -84,11 +90,23 @@ def _read_named(source: str, data_dir: Path | None, cache: Path) -> RawData:
     found = _find(source, data_dir, cache)
     read = found.reader(source)
     raw = load_or_build(cache, source, found.paths(), {"source": source}, lambda: checked(read(), str(found.folder)))
-    if data_dir is not None and found.place.label != "data_dir":
-        return replace(
-            raw, notes=(*raw.notes, f"{source} is not in data_dir {data_dir}; it was read from {found.folder}")
-        )
-    return raw
+    return _elsewhere(raw, source, found, data_dir)
+
+
+def _read_imagenet(reading: Reading, data_dir: Path | None, cache: Path, effort: Effort) -> RawData:
+    from fedrela_bench.data.sources.imagenet import read_imagenet
+
+    found = _find("imagenet", data_dir, cache)
+    raw = checked(read_imagenet(found, reading.image_size, cache, effort), str(found.folder))
+    return _elsewhere(raw, "imagenet", found, data_dir)
+
+
+def _elsewhere(raw: RawData, source: str, found: Found, data_dir: Path | None) -> RawData:
+    """With a note where the source is not where it was said to be."""
+    if data_dir is None or found.place.label == "data_dir":
+        return raw
+    note = f"{source} is not in data_dir {data_dir}; it was read from {found.folder}"
+    return replace(raw, notes=(*raw.notes, note))
 
 
 def _read_folder(path: str, reading: Reading, cache: Path) -> RawData:

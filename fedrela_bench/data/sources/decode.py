@@ -76,7 +76,7 @@ class Decoder:
         where, payload = item
         try:
             with self._open(payload) as opened:
-                image = _grey_or_rgb(opened)
+                image = grey_or_rgb(opened)
                 image.load()
                 self.format = opened.format
         except Exception as error:  # Pillow's plugins raise many kinds
@@ -111,7 +111,12 @@ def _stream(payload: bytes | Path) -> io.BytesIO | Path:
     return io.BytesIO(payload) if isinstance(payload, bytes) else payload
 
 
-def _grey_or_rgb(image: Image.Image) -> Image.Image:
+def grey_or_rgb(image: Image.Image) -> Image.Image:
+    """The image with one or three channels of 8 bits.
+
+    Raises:
+        ValueError: its pixels have no known range.
+    """
     if image.mode in ("RGB", "L"):
         return image
     if image.mode in ("1", "LA", "La"):

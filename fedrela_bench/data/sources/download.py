@@ -14,6 +14,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from fedrela_bench.data.sources.imagenet import not_found
 from fedrela_bench.data.sources.places import LAYOUTS, Found, Layout, Place, expected, places, search
 from fedrela_bench.data.sources.transfer import Tell, TransferError, fetch_file
 from fedrela_bench.errors import DataError
@@ -42,7 +43,7 @@ def find_or_download(source: str, data_dir: Path | None, cache_dir: Path, tell: 
     """A complete copy of a named set.
 
     Args:
-        source: fashion_mnist, cifar10 or cifar100.
+        source: fashion_mnist, cifar10, cifar100, or imagenet, which is only looked for.
         data_dir: searched first.
         cache_dir: searched, and where a download goes. Of several processes one downloads, the others wait and find it.
         tell: takes lines about a download's progress.
@@ -54,6 +55,8 @@ def find_or_download(source: str, data_dir: Path | None, cache_dir: Path, tell: 
     found, reasons = search(source, listed)
     if found:
         return found
+    if source == "imagenet":
+        raise DataError(not_found(reasons))
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         with FileLock(cache_dir / f"{source}.lock", timeout=LOCK_SECONDS):

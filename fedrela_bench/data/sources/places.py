@@ -119,7 +119,7 @@ def search(source: str, listed: list[Place]) -> tuple[Found | None, list[str]]:
     """
     reasons: list[str] = []
     for place in listed:
-        found, reason = _search_place(LAYOUTS[source], place)
+        found, reason = _search_imagenet(place) if source == "imagenet" else _search_place(LAYOUTS[source], place)
         if found:
             return found, reasons
         reasons.append(f"{place}: {reason}")
@@ -134,6 +134,12 @@ def expected(source: str) -> str:
     return (
         f"{folder}/{layout.files[0]}{suffix} ..., or train-*.parquet and test-*.parquet here or in {layout.aliases[0]}/"
     )
+
+
+def _search_imagenet(place: Place) -> tuple[Found | None, str]:
+    from fedrela_bench.data.sources.imagenet import find_lists
+
+    return find_lists(place)
 
 
 def _search_place(layout: Layout, place: Place) -> tuple[Found | None, str]:

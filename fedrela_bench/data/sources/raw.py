@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +25,24 @@ class Reading:
     impute: Literal["none", "mean"] = "none"
     test_fraction: float = 0.2
     test_seed: int = 0
+
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How the work of reading a source is done; decides no number."""
+
+    workers: int | None = None
+    """Processes that decode images; None: as many as there are processors for this one."""
+    tell: Tell | None = None
+    """Takes lines about the progress; None: standard error."""
+    thorough: bool = False
+    """Whether all that is cached is read and checked, not only a part of what is very large."""
+
+
+DEFAULT = Effort()
 
 
 @dataclass(frozen=True)
@@ -61,6 +80,8 @@ class RawData:
     """Of a table; empty for images."""
     key: str = ""
     """Names files and reading: equal keys, equal arrays."""
+    pixels: str = ""
+    """A digest of all images in order, where reading them anew would take long."""
 
     @property
     def unit(self) -> str:
