@@ -38,6 +38,7 @@ from fedrela_bench.algorithms.parts import (
     Scope,
     Server,
     ServerData,
+    Settings,
     State,
 )
 from fedrela_bench.models import Net, Outputs
@@ -53,6 +54,7 @@ __all__ = [
     "Scope",
     "Server",
     "ServerData",
+    "Settings",
     "State",
 ]
 
@@ -65,9 +67,21 @@ class Algorithm(ABC):
     purpose: ClassVar[str]
     differences: ClassVar[str] = ""
     """Known differences between the paper and public code, and which is the default here."""
+    published: ClassVar[Settings] = {}
+    """Settings of the authors' own experiments by dotted name, where they are known: shown, never applied by itself."""
     OptionsModel: ClassVar[type[Options]] = NoOptions
     posterior_heads: ClassVar[tuple[str, ...]] = ("scored",)
     """Values of `relabel.posterior_head` that `posterior` knows; the first is the default."""
+    search_space: ClassVar[Mapping[str, Any]] = {}
+    """How `tune --stage base` tunes it, as `parameters` of a space file; names of options may stand alone. Algorithms
+    of the package have files instead."""
+
+    kit: ClassVar[Mapping[str, Any]] = {}
+    """What `fedrela_bench.testing` should expect of it: fields of its `Case`, such as ``{"server": "own"}``."""
+
+    separable: ClassVar[bool] = False
+    """With hooks of local training overridden: whether the loss of a batch is still the mean of losses that depend on
+    one sample, the parameters and what the server sent, and on no other sample's label; DP-SGD needs that."""
 
     def __init__(self, options: Options, num_classes: int) -> None:
         self.options = options
@@ -104,6 +118,15 @@ class Algorithm(ABC):
     def communication(self, size: ModelSize) -> tuple[int, int]:
         """Floats sent (down, up) per participant and round."""
         return size.shared, size.shared
+
+    def shared_once(self, server: Server, input_floats: int) -> int:
+        """Floats that all clients together send in the first round; the server keeps them and sends them to all.
+
+        Args:
+            server: knows the clients' sizes.
+            input_floats: of one network input.
+        """
+        return 0
 
     # before local training -------------------------------------------------------------------------------------------
 

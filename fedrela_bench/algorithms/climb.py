@@ -20,7 +20,16 @@ import torch.nn.functional as F
 from pydantic import Field, StrictBool
 from torch import Tensor
 
-from fedrela_bench.algorithms.base import Algorithm, ClientUpdate, LocalContext, ModelSize, Options, Server, State
+from fedrela_bench.algorithms.base import (
+    Algorithm,
+    ClientUpdate,
+    LocalContext,
+    ModelSize,
+    Options,
+    Server,
+    Settings,
+    State,
+)
 from fedrela_bench.algorithms.flat_ops import clip_norm, step_towards, trained_floats
 from fedrela_bench.algorithms.registry import register
 from fedrela_bench.models import Net, Outputs
@@ -32,10 +41,7 @@ PROBE_BATCH = 200
 
 
 class ClimbOptions(Options):
-    """The authors' code: learner fedpd, dual_signal batch_sum, epsilon 1, primal_rounds 5.
-
-    It trains 5 epochs in batches of a fifth of the client's data, lr 0.1 without momentum, weight decay 1e-3.
-    """
+    """Dual variables, their signal, and the local learner."""
 
     epsilon: Annotated[
         float,
@@ -91,6 +97,17 @@ class Climb(Algorithm):
         "do not take part. A report moves lambda after the weights were taken from it, so that it counts from the "
         "next dual round on."
     )
+    published: ClassVar[Settings] = {
+        "training.lr": 0.1,
+        "training.momentum": 0.0,
+        "training.weight_decay": 0.001,
+        "training.local_epochs": 5,
+        "federation.clients": 100,
+        "federation.options.learner": "fedpd",
+        "federation.options.dual_signal": "batch_sum",
+        "federation.options.epsilon": 1.0,
+        "federation.options.primal_rounds": 5,
+    }
     OptionsModel: ClassVar[type[Options]] = ClimbOptions
     options: ClimbOptions
 

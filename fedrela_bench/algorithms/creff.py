@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedrela_bench.algorithms.base import Algorithm, LocalContext, ModelSize, Options, Server, State
+from fedrela_bench.algorithms.base import Algorithm, LocalContext, ModelSize, Options, Server, Settings, State
 from fedrela_bench.algorithms.passes import plain_outputs
 from fedrela_bench.algorithms.registry import register
 from fedrela_bench.data.transforms import PADDING, crop_flip
@@ -163,6 +163,15 @@ class CReFF(Algorithm):
         "their code. Communication is declared for a client that holds every class; one that lacks classes sends "
         "less."
     )
+    published: ClassVar[Settings] = {
+        "training.lr": 0.1,
+        "training.momentum": 0.0,
+        "training.batch_size": 32,
+        "training.local_epochs": 10,
+        "federation.clients": 20,
+        "federation.rounds": 200,
+        "federation.participation": 0.4,
+    }
     OptionsModel: ClassVar[type[Options]] = CReFFOptions
     posterior_heads: ClassVar[tuple[str, ...]] = ("broadcast", "scored")
     options: CReFFOptions

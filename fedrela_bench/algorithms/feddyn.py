@@ -17,14 +17,23 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrela_bench.algorithms.base import Algorithm, ClientUpdate, LocalContext, ModelSize, Options, Server, State
+from fedrela_bench.algorithms.base import (
+    Algorithm,
+    ClientUpdate,
+    LocalContext,
+    ModelSize,
+    Options,
+    Server,
+    Settings,
+    State,
+)
 from fedrela_bench.algorithms.flat_ops import clients_with_data, clip_norm, load_flat, trained_floats
 from fedrela_bench.algorithms.registry import register
 from fedrela_bench.models import Net
 
 
 class FedDynOptions(Options):
-    """The authors ran alpha 0.01 scaled by samples, clip_norm 10, lr 0.1, batch 50, 5 epochs, weight decay 1e-3."""
+    """The regulariser, and the model that is scored."""
 
     alpha: Annotated[
         float,
@@ -65,6 +74,16 @@ class FedDyn(Algorithm):
         "together, before momentum and weight decay; by default nothing is clipped. A norm penalty without square in "
         "FedETF's repository is not FedDyn. Clients that never took part are not in mean_all."
     )
+    published: ClassVar[Settings] = {
+        "training.lr": 0.1,
+        "training.momentum": 0.0,
+        "training.weight_decay": 0.001,
+        "training.batch_size": 50,
+        "training.local_epochs": 5,
+        "federation.options.alpha": 0.01,
+        "federation.options.alpha_scaling": "samples",
+        "federation.options.clip_norm": 10.0,
+    }
     OptionsModel: ClassVar[type[Options]] = FedDynOptions
     options: FedDynOptions
 

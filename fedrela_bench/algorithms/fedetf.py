@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedrela_bench.algorithms.base import Algorithm, LocalContext, Options, Server
+from fedrela_bench.algorithms.base import Algorithm, LocalContext, Options, Server, Settings
 from fedrela_bench.algorithms.registry import register
 from fedrela_bench.models import Net, Outputs
 from fedrela_bench.models.heads import CosineETFHead
@@ -51,6 +51,15 @@ class FedETF(Algorithm):
         "The original holds back 30 % of each client's data for personal validation and fine-tunes locally; here all "
         "data trains and the global model is scored. FedReLa's tables most likely use fedetf_dotreg."
     )
+    published: ClassVar[Settings] = {
+        "training.lr": 0.04,
+        "training.momentum": 0.9,
+        "training.weight_decay": 0.0005,
+        "training.batch_size": 128,
+        "training.local_epochs": 3,
+        "federation.clients": 20,
+        "federation.rounds": 200,
+    }
     OptionsModel: ClassVar[type[Options]] = FedETFOptions
     posterior_heads: ClassVar[tuple[str, ...]] = ("scored", "cosine")
     options: FedETFOptions

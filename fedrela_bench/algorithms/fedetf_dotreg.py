@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedrela_bench.algorithms.base import Algorithm, Batch, LocalContext, Options, Scope
+from fedrela_bench.algorithms.base import Algorithm, Batch, LocalContext, Options, Scope, Settings
 from fedrela_bench.algorithms.registry import register
 from fedrela_bench.models import Net
 from fedrela_bench.models.heads import DotRegressionETFHead, dot_regression_loss
@@ -54,6 +54,14 @@ class FedETFDotReg(Algorithm):
         "The released evaluation leaves the head's batch norm in training mode, so test-batch statistics are used: "
         "etf_head_bn = author, whose batches of 100 follow the order of the test set. Default: aggregate."
     )
+    published: ClassVar[Settings] = {
+        "training.lr": 0.03,
+        "training.momentum": 0.5,
+        "training.weight_decay": 0.0,
+        "training.batch_size": 8,
+        "training.local_epochs": 5,
+        "federation.options.etf_head_bn": "author",
+    }
     OptionsModel: ClassVar[type[Options]] = FedETFDotRegOptions
     options: FedETFDotRegOptions
 

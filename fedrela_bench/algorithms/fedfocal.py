@@ -59,6 +59,7 @@ class FedFocal(Algorithm):
         "One weight for all classes (alpha = 1), as in public federated code."
     )
     OptionsModel: ClassVar[type[Options]] = FedFocalOptions
+    separable: ClassVar[bool] = True
     options: FedFocalOptions
 
     def criterion(self, outputs: Outputs, labels: Tensor, context: LocalContext) -> Tensor:

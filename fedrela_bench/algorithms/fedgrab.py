@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedrela_bench.algorithms.base import Algorithm, Batch, LocalContext, ModelSize, Options, Server, State
+from fedrela_bench.algorithms.base import Algorithm, Batch, LocalContext, ModelSize, Options, Server, Settings, State
 from fedrela_bench.algorithms.registry import register
 from fedrela_bench.models import Net, Outputs
 
@@ -114,6 +114,14 @@ class FedGraB(Algorithm):
         "its classifier to the optimiser, which is taken for a slip: backbone and head are trained. Its limit of 100 "
         "on the controller's output has no effect and is left out; its public versions differ in gains and slope."
     )
+    published: ClassVar[Settings] = {
+        "training.lr": 0.03,
+        "training.momentum": 0.5,
+        "training.local_epochs": 5,
+        "federation.clients": 40,
+        "federation.rounds": 500,
+        "federation.options.bypass": "id",
+    }
     OptionsModel: ClassVar[type[Options]] = FedGraBOptions
     posterior_heads: ClassVar[tuple[str, ...]] = ("scored", "sigmoid")
     options: FedGraBOptions

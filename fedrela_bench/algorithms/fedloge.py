@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedrela_bench.algorithms.base import Algorithm, Batch, LocalContext, Options, Scope, Server
+from fedrela_bench.algorithms.base import Algorithm, Batch, LocalContext, Options, Scope, Server, Settings
 from fedrela_bench.algorithms.registry import register
 from fedrela_bench.algorithms.sse_c import SSECHead
 from fedrela_bench.models import Net, Outputs
@@ -109,6 +109,18 @@ class FedLoGe(Algorithm):
         "code leaves the fixed head's bias at random values (ssec_bias = author; default zero). Its settings: lr 0.03, "
         "momentum 0.5, no weight decay, batch 8, 5 local epochs."
     )
+    published: ClassVar[Settings] = {
+        "training.lr": 0.03,
+        "training.momentum": 0.5,
+        "training.weight_decay": 0.0,
+        "training.batch_size": 8,
+        "training.local_epochs": 5,
+        "federation.clients": 40,
+        "federation.rounds": 500,
+        "federation.participation": 0.3,
+        "federation.options.score": "realign",
+        "federation.options.ssec_bias": "author",
+    }
     OptionsModel: ClassVar[type[Options]] = FedLoGeOptions
     posterior_heads: ClassVar[tuple[str, ...]] = ("scored", "ssec", "realign")
     options: FedLoGeOptions

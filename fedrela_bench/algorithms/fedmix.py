@@ -81,9 +81,10 @@ class FedMix(Algorithm):
     """Mixup with shared averages, to first order.
 
     Every client with data shares the means of its groups before the first round, whoever trains in it: G x (input + C)
-    floats once, G depending on the client. Means are taken over normalised, un-augmented inputs. With `refresh` every
-    client sends the G x C floats of its labels again every round, and a participant gets everybody's. Neither is part
-    of the declared communication, which knows the model's size but not how many samples and clients there are.
+    floats once (`communication` counts them under ``once``, over all clients), G depending on the client. Means are
+    taken over normalised, un-augmented inputs. With `refresh` every client sends the G x C floats of its labels again
+    every round, and a participant gets everybody's, which is not declared: what a round costs is told for the model
+    alone, without the numbers of samples and clients.
 
     With FedReLa: the client's own targets are the labels in force; the shared labels stay those of the first exchange
     unless `refresh` is on, whose groups stay the same. No client state. The posterior is the softmax of the
@@ -100,6 +101,14 @@ class FedMix(Algorithm):
     )
     OptionsModel: ClassVar[type[Options]] = FedMixOptions
     options: FedMixOptions
+
+    def shared_once(self, server: Server, input_floats: int) -> int:
+        """The shared means and their labels, G (input + C) over all clients."""
+        if self.options.lam == 0:
+            return 0
+        sizes, group = server.client_sizes, self.options.group
+        groups = np.count_nonzero(sizes) if group == "client" else np.sum(-(-sizes // group))
+        return int(groups) * (input_floats + server.num_classes)
 
     def probe_clients(self, server: Server, participants: Sequence[int]) -> Sequence[int]:
         """Everybody, at the first round or with `refresh` at each; nobody where nothing is mixed."""

@@ -14,12 +14,21 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrela_bench.algorithms.base import Algorithm, ClientUpdate, LocalContext, ModelSize, Options, Server, State
+from fedrela_bench.algorithms.base import (
+    Algorithm,
+    ClientUpdate,
+    LocalContext,
+    ModelSize,
+    Options,
+    Server,
+    Settings,
+    State,
+)
 from fedrela_bench.algorithms.registry import register
 
 
 class FedNovaOptions(Options):
-    """The authors ran lr 0.02, momentum 0.9, batch 32, 2 epochs, weight decay 1e-4, server_momentum 0."""
+    """Momentum of the server's step, and the proximal variant."""
 
     server_momentum: Annotated[
         float,
@@ -69,6 +78,13 @@ class FedNova(Algorithm):
         "when only some take part; here statistics take the n-weighted mean and p_k refers to the participants. The "
         "released optimiser adds the proximal pull after momentum; here it is before, as in fedprox."
     )
+    published: ClassVar[Settings] = {
+        "training.lr": 0.02,
+        "training.momentum": 0.9,
+        "training.weight_decay": 0.0001,
+        "training.batch_size": 32,
+        "training.local_epochs": 2,
+    }
     OptionsModel: ClassVar[type[Options]] = FedNovaOptions
     options: FedNovaOptions
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from fedrela_bench.algorithms.base import Algorithm, Batch, LocalContext, ModelSize, Options, Server, State
+from fedrela_bench.algorithms.base import Algorithm, Batch, LocalContext, ModelSize, Options, Server, Settings, State
 from fedrela_bench.algorithms.registry import register
 from fedrela_bench.algorithms.views import two_views, view_draws
 from fedrela_bench.models import Net
@@ -124,6 +124,17 @@ class FedYoYo(Algorithm):
         "round, 10 local epochs, batch 32, lr 0.1, no momentum, no weight decay. Here crop and flip follow the "
         "dataset's own augmentation, cutout is half the side, and policy rotations turn both ways."
     )
+    published: ClassVar[Settings] = {
+        "training.lr": 0.1,
+        "training.momentum": 0.0,
+        "training.weight_decay": 0.0,
+        "training.batch_size": 32,
+        "training.local_epochs": 10,
+        "federation.clients": 20,
+        "federation.rounds": 200,
+        "federation.participation": 0.4,
+        "federation.options.prior_mix": "compounding",
+    }
     OptionsModel: ClassVar[type[Options]] = FedYoYoOptions
     options: FedYoYoOptions
 

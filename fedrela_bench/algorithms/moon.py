@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from pydantic import Field, StrictBool
 from torch import Tensor, nn
 
-from fedrela_bench.algorithms.base import Algorithm, Batch, ClientUpdate, LocalContext, ModelSize, Options
+from fedrela_bench.algorithms.base import Algorithm, Batch, ClientUpdate, LocalContext, ModelSize, Options, Settings
 from fedrela_bench.algorithms.registry import register
 from fedrela_bench.models import Net, Outputs
 
 
 class MoonOptions(Options):
-    """The authors ran mu 5 (CIFAR-10) or 1 (CIFAR-100), temperature 0.5, lr 0.01, batch 64, 10 epochs, decay 1e-5."""
+    """Contrastive term and projection."""
 
     mu: Annotated[
         float,
@@ -82,6 +82,17 @@ class Moon(Algorithm):
         "released code squeezes features, which fails on a batch of one. The projection makes the network larger than "
         "FedAvg's: moon with mu 0 is FedAvg on it, use_projection false is MOON on FedAvg's."
     )
+    published: ClassVar[Settings] = {
+        "training.lr": 0.01,
+        "training.momentum": 0.9,
+        "training.weight_decay": 1e-05,
+        "training.batch_size": 64,
+        "training.local_epochs": 10,
+        "federation.clients": 10,
+        "federation.rounds": 100,
+        "federation.options.mu": 5.0,
+        "federation.options.temperature": 0.5,
+    }
     OptionsModel: ClassVar[type[Options]] = MoonOptions
     options: MoonOptions
 

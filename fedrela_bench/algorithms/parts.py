@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +21,9 @@ Scope = Literal["shared", "client", "reset", "constant"]
 sent; constant: the same for all, never changed."""
 
 State = dict[str, Tensor]
+
+Settings = Mapping[str, float | str]
+"""Values of configuration fields by dotted name."""
 
 
 class Options(BaseModel):
@@ -86,7 +89,7 @@ class LocalContext:
     weight: float
     """p_k = n_k / total samples of the participants."""
     images: Tensor
-    """(n_k, H, W, C) uint8."""
+    """(n_k, H, W, C) uint8. Index it by the rows that are wanted: of a set too large for memory only those are read."""
     labels: Tensor
     """(n_k,) labels in force, relabelled or not."""
     label_counts: Tensor

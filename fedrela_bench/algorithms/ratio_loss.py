@@ -19,7 +19,16 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from fedrela_bench.algorithms.base import Algorithm, ClientUpdate, LocalContext, ModelSize, Options, Server, State
+from fedrela_bench.algorithms.base import (
+    Algorithm,
+    ClientUpdate,
+    LocalContext,
+    ModelSize,
+    Options,
+    Server,
+    Settings,
+    State,
+)
 from fedrela_bench.algorithms.passes import plain_outputs
 from fedrela_bench.algorithms.registry import register
 from fedrela_bench.models import Net, Outputs
@@ -144,6 +153,14 @@ class RatioLoss(Algorithm):
         "train with lr 0.001, batch 64, 2 epochs and 20 of 100 clients, and average clients uniformly; "
         "weight_normalised keeps the loss's scale."
     )
+    published: ClassVar[Settings] = {
+        "training.lr": 0.001,
+        "training.batch_size": 64,
+        "training.local_epochs": 2,
+        "federation.clients": 100,
+        "federation.participation": 0.2,
+        "federation.options.ratio": "outliers",
+    }
     OptionsModel: ClassVar[type[Options]] = RatioLossOptions
     options: RatioLossOptions
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from fedrela_bench.algorithms.base import Algorithm
+from fedrela_bench import plugins
+from fedrela_bench.algorithms.base import Algorithm, Options
 from fedrela_bench.config import faults_of, unknown_name
 from fedrela_bench.errors import ConfigError
 
@@ -19,19 +21,46 @@ def register(kind: Kind) -> Kind:
     """Class decorator: make an algorithm available under its `name`.
 
     Raises:
-        ConfigError: it does not say name, citation and purpose, or the name is taken by another class.
+        ConfigError: it is no class of an algorithm, does not say name, citation and purpose, or the name is taken by
+            another class. While a plugin is imported, such faults are collected with its others.
     """
+    faults = _class_faults(kind)
+    taken = None if faults else ALGORITHMS.get(kind.name)
+    if taken is not None and taken.__qualname__ != kind.__qualname__:
+        faults.append(f"algorithm name {kind.name!r} is taken by {taken.__qualname__}; choose another name")
+    if faults:
+        plugins.refuse(faults)
+        return kind
+    ALGORITHMS[kind.name] = kind
+    plugins.note("algorithm", ALGORITHMS, kind.name)
+    return kind
+
+
+def _class_faults(kind: Any) -> list[str]:
+    """What is wrong with what `register` was given."""
+    if not isinstance(kind, type) or not issubclass(kind, Algorithm):
+        what = f"class {kind.__qualname__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
+        return [f"register is for classes that derive from fedrela_bench.algorithms.Algorithm, not for {what}"]
     wrong = [name for name in ("name", "citation", "purpose") if not _is_text(getattr(kind, name, None))]
+    faults = []
     if wrong:
-        raise ConfigError(
+        faults.append(
             f"algorithm class {kind.__qualname__} has no {' and no '.join(wrong)}; add class attributes such as "
             'name: ClassVar[str] = "mine"'
         )
-    taken = ALGORITHMS.get(kind.name)
-    if taken is not None and taken.__qualname__ != kind.__qualname__:
-        raise ConfigError(f"algorithm name {kind.name!r} is taken by {taken.__qualname__}; choose another name")
-    ALGORITHMS[kind.name] = kind
-    return kind
+    elif not re.fullmatch(r"[A-Za-z][\w.-]*", kind.name):
+        faults.append(f"algorithm name {kind.name!r}: write it in letters, digits, _ . and -, a letter first")
+    if not isinstance(kind.OptionsModel, type) or not issubclass(kind.OptionsModel, Options):
+        faults.append(
+            f"algorithm class {kind.__qualname__}: OptionsModel must be a class that derives from "
+            "fedrela_bench.algorithms.Options"
+        )
+    if not isinstance(kind.search_space, Mapping):
+        faults.append(
+            f"algorithm class {kind.__qualname__}: search_space must map options to ranges, such as "
+            '{"mu": {"loguniform": [0.001, 1.0]}}'
+        )
+    return faults
 
 
 def _is_text(value: object) -> bool:

@@ -13,7 +13,16 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrela_bench.algorithms.base import Algorithm, ClientUpdate, LocalContext, ModelSize, Options, Server, State
+from fedrela_bench.algorithms.base import (
+    Algorithm,
+    ClientUpdate,
+    LocalContext,
+    ModelSize,
+    Options,
+    Server,
+    Settings,
+    State,
+)
 from fedrela_bench.algorithms.fednova import accumulated_weight
 from fedrela_bench.algorithms.flat_ops import clients_with_data, step_towards, trained_floats
 from fedrela_bench.algorithms.registry import register
@@ -48,6 +57,9 @@ class Scaffold(Algorithm):
         "replaced by FedNova's ||a_k||_1. Benchmark code also corrects batch-norm statistics; here they take the "
         "n-weighted mean and have no variate."
     )
+    published: ClassVar[Settings] = {
+        "training.momentum": 0.0,
+    }
     OptionsModel: ClassVar[type[Options]] = ScaffoldOptions
     options: ScaffoldOptions
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrela_bench.data.transforms import Pipeline, crop_flip
+from fedrela_bench.data.transforms import Pipeline
 
 OPERATIONS = (
     "shear_y",
@@ -83,7 +83,7 @@ def strength_of(name: str, magnitude: int) -> float:
 
 
 def view_draws(pipeline: Pipeline, rng: np.random.Generator, count: int) -> np.ndarray:
-    """(count, 2 p + 8) float64: the p crop-and-flip numbers of each view, then uniforms in [0, 1)."""
+    """(count, 2 p + 8) float64: the p numbers of each view's augmentation, then uniforms in [0, 1)."""
     moves = [pipeline.draws(rng, count) for _ in range(2)]
     return np.concatenate([*moves, rng.random((count, UNIFORMS))], axis=1)
 
@@ -92,13 +92,9 @@ def two_views(pipeline: Pipeline, images: Tensor, draws: Tensor) -> tuple[Tensor
     """Weak and strong network inputs (B, C, H, W) of (B, H, W, C) uint8 images, by the draws of `view_draws`."""
     moves, uniforms = draws[:, :-UNIFORMS].long(), draws[:, -UNIFORMS:]
     half = moves.shape[1] // 2
-    weak = weak_view(_moved(pipeline, images, moves[:, :half]), uniforms[:, 0])
-    strong = strong_view(_moved(pipeline, images, moves[:, half:]), uniforms[:, 1:])
+    weak = weak_view(pipeline.moved(images, moves[:, :half]), uniforms[:, 0])
+    strong = strong_view(pipeline.moved(images, moves[:, half:]), uniforms[:, 1:])
     return pipeline.plain(weak), pipeline.plain(strong)
-
-
-def _moved(pipeline: Pipeline, images: Tensor, moves: Tensor) -> Tensor:
-    return images if pipeline.augment == "none" else crop_flip(images, moves)
 
 
 def weak_view(images: Tensor, uniforms: Tensor) -> Tensor:

@@ -4,16 +4,20 @@
     net = Net(backbone, nn.Linear(backbone.feature_dim, 10, device="meta"))
     materialize(net, generator(seed, "init"), device="cpu", dtype=torch.float32)
 
-A model of one's own is a function with the decorator `register_model`.
+A model of one's own is a function with the decorator `register_model`; any `nn.Module` that names its head becomes one
+by `register_module`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 
+from fedrela_bench import plugins
 from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.models.base import Backbone, Net, Outputs, materialize
@@ -26,6 +30,7 @@ from fedrela_bench.models.heads import (
 )
 from fedrela_bench.models.resnet import DEPTHS, build_resnet
 from fedrela_bench.models.small import PLANS, build_small
+from fedrela_bench.models.wrapped import from_module, register_module
 
 __all__ = [
     "MODEL_NAMES",
@@ -38,9 +43,11 @@ __all__ = [
     "default_model",
     "dot_regression_loss",
     "etf_lengths",
+    "from_module",
     "materialize",
     "model_names",
     "register_model",
+    "register_module",
     "simplex_etf",
     "wide_models",
 ]
@@ -55,16 +62,36 @@ def register_model(name: str) -> Callable[[Builder], Builder]:
     """Decorator: make ``build(input_shape, norm) -> Backbone`` available as ``training.model = name``.
 
     Raises:
-        ConfigError: the name is taken.
+        ConfigError: the name is taken or is no name, or what is decorated cannot be called. While a plugin is imported,
+            such faults are collected with its others.
     """
+    if callable(name):
+        plugins.refuse([f'register_model needs a name; write @register_model("mine") above {_shown(name)}'])
+        return name
 
     def add(build: Builder) -> Builder:
-        if name in _BUILDERS:
-            raise ConfigError(f"a model named {name} is registered already; choose another name")
+        faults = list(_model_faults(name, build))
+        if faults:
+            plugins.refuse(faults)
+            return build
         _BUILDERS[name] = build
+        plugins.note("model", _BUILDERS, name)
         return build
 
     return add
+
+
+def _shown(build: Any) -> str:
+    return str(getattr(build, "__name__", build))
+
+
+def _model_faults(name: Any, build: Any) -> Iterator[str]:
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][\w.-]*", name) or name == "auto":
+        yield f"model name {name!r}: write it in letters, digits, _ . and -, a letter first (auto is taken)"
+    elif name in _BUILDERS:
+        yield f"a model named {name} is registered already; choose another name"
+    if not callable(build):
+        yield f"register_model is for functions build(input_shape, norm) that return a Backbone, not for {build!r}"
 
 
 def _register_shipped() -> None:
@@ -104,7 +131,22 @@ def build_backbone(name: str, input_shape: Shape, norm: str = "batch") -> Backbo
     if name not in _BUILDERS:
         raise ConfigError(unknown_name("model", name, name, _BUILDERS))
     with torch.device("meta"):
-        return _BUILDERS[name](input_shape, norm)
+        try:
+            backbone = _BUILDERS[name](input_shape, norm)
+        except ConfigError:
+            raise
+        except Exception as error:
+            shape = "x".join(map(str, input_shape))
+            raise ConfigError(
+                f"model {name} cannot be built for inputs of {shape} ({type(error).__name__}: {error})"
+                f"{plugins.place_of(error)}; correct its function, which is called with (input_shape, norm)"
+            ) from error
+    if not isinstance(backbone, Backbone):
+        raise ConfigError(
+            f"model {name} is a {type(backbone).__name__}, not a fedrela_bench.models.Backbone; derive from Backbone, "
+            "or register an nn.Module with register_module(name, make, head=...)"
+        )
+    return backbone
 
 
 def default_model(source: str, input_shape: Shape, profile: str) -> str:
@@ -117,6 +159,8 @@ def default_model(source: str, input_shape: Shape, profile: str) -> str:
     """
     if source.partition(":")[0] == "table":
         return "mlp"
+    if source == "imagenet":
+        return "resnet50"
     side = min(input_shape[1:])
     if side < 16:
         return "digits"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -27,6 +28,14 @@ class Resettable(Protocol):
 
     def reset(self, rng: np.random.Generator) -> None:
         """Fill them in place."""
+
+
+@runtime_checkable
+class Filled(Protocol):
+    """A module that fills everything below it, too."""
+
+    def reset_all(self, rng: np.random.Generator) -> None:
+        """Fill its own and its children's parameters and buffers in place."""
 
 
 class Backbone(nn.Module):
@@ -78,21 +87,35 @@ def materialize(
 
     Convolutions and linear layers are uniform within 1 / sqrt(fan_in) (torch's defaults), norms 1 and 0. Draws are made
     in float64 in module order and then cast, so every dtype and device starts from the same numbers. A module with a
-    method ``reset(rng)`` fills the parameters and buffers that it holds itself; its children are filled as usual.
+    method ``reset(rng)`` fills the parameters and buffers that it holds itself; its children are filled as usual. One
+    with ``reset_all(rng)`` fills theirs as well.
 
     Raises:
         ConfigError: a module holds parameters or buffers that nothing fills.
     """
-    faults = [_unfillable(name, child) for name, child in module.named_modules() if not _fillable(child)]
+    found = list(_to_fill(module))
+    faults = [_unfillable(name, child) for name, child in found if not _fillable(child)]
     if faults:
         raise ConfigError(faults)
     module.to(dtype=dtype)
     module.to_empty(device=device)
-    for child in module.modules():
+    for _, child in found:
         _fill(child, rng)
 
 
+def _to_fill(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The module and those below it, each once and in order, without what others fill."""
+    known: set[nn.Module] = set()
+    for name, child in module.named_modules(memo=known, prefix=prefix):
+        yield name, child
+        fills_all = isinstance(child, Filled)
+        if fills_all:
+            known.update(child.modules())
+
+
 def _fillable(module: nn.Module) -> bool:
+    if isinstance(module, Filled):
+        return True
     bare = not list(module.parameters(recurse=False)) and not list(module.buffers(recurse=False))
     return bare or isinstance(module, Resettable | _ConvNd | nn.Linear | _NormBase | nn.GroupNorm | nn.LayerNorm)
 
@@ -102,7 +125,9 @@ def _unfillable(name: str, module: nn.Module) -> str:
 
 
 def _fill(module: nn.Module, rng: np.random.Generator) -> None:
-    if isinstance(module, Resettable):
+    if isinstance(module, Filled):
+        module.reset_all(rng)
+    elif isinstance(module, Resettable):
         module.reset(rng)
     elif isinstance(module, _ConvNd | nn.Linear):
         bound = 1 / math.sqrt(math.prod(module.weight.shape[1:]))

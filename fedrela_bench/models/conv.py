@@ -22,6 +22,9 @@ FEWEST_CHANNELS = 128
 class Conv2d(nn.Conv2d):
     """`torch.nn.Conv2d` with the weight gradient as a matrix product where that is faster."""
 
+    patches = True
+    """False: always the library's, as gradients per sample need it."""
+
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_channels, H, W) -> (B, out_channels, H', W')."""
         if not self._by_patches(x):
@@ -32,7 +35,8 @@ class Conv2d(nn.Conv2d):
 
     def _by_patches(self, x: Tensor) -> bool:
         return (
-            torch.is_grad_enabled()
+            self.patches
+            and torch.is_grad_enabled()
             and self.weight.requires_grad
             and self.in_channels >= FEWEST_CHANNELS
             and x.dim() == 4
