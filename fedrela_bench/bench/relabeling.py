@@ -9,7 +9,7 @@ from fedrela_bench.bench.figures import lane_json, ratio_json
 from fedrela_bench.bench.measure import Settings, lane, take_turns
 from fedrela_bench.config import Json
 from fedrela_bench.simulation import Simulation
-from fedrela_bench.simulation.relabeling import relabel_client
+from fedrela_bench.simulation.relabeling import relabel_client, relabeler_of
 from fedrela_bench.simulation.training import RoundTrainer
 
 
@@ -49,6 +49,7 @@ def relabel_pass(run: Simulation) -> Callable[[], None]:
         run: its configuration has a budget tau above 0.
     """
     config = run.config
+    relabeler = relabeler_of(config)
     trainer = RoundTrainer(config, run.data, run.model, run.algorithm, run.state)
     clients = trainer.with_data(range(config.federation.clients))
 
@@ -56,6 +57,7 @@ def relabel_pass(run: Simulation) -> Callable[[], None]:
         for client in clients:
             rows = run.data.rows[client]
             posterior = trainer.posterior(client, config.relabel_round, 0)
-            relabel_client(posterior, config, client, run.data.original[rows], run.state.labels[rows], 0)
+            labels = run.data.original[rows], run.state.labels[rows]
+            relabel_client(posterior, config, client, *labels, 0, relabeler, config.relabel.tau)
 
     return relabel

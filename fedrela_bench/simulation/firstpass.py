@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedrela_bench.config import TrialConfig, digest
 from fedrela_bench.files import write_atomically
+from fedrela_bench.neutral import deciding
 from fedrela_bench.simulation.snapshot import base_key
 from fedrela_bench.simulation.state import SIMULATION_VERSION
 
@@ -108,7 +109,7 @@ class FirstPass:
         self.store.save(self._key(list(passed)), passed)
 
     def _key(self, clients: Sequence[int]) -> str:
-        relabel = self.config.relabel.model_dump(mode="json")
+        relabel = deciding(self.config.relabel)
         options = {name: value for name, value in relabel.items() if name.startswith("posterior_")}
         options["author_resume"] = relabel["author_resume"]
         base = base_key(self.config, self.data_digest)

@@ -15,7 +15,10 @@ from fedrela_bench.errors import ConfigError
 from fedrela_bench.simulation.blocks import Block
 from fedrela_bench.simulation.evaluate import Evaluator
 from fedrela_bench.simulation.flat import FlatModel
+from fedrela_bench.simulation.mapped import client_images
 from fedrela_bench.simulation.posterior import client_posterior
+from fedrela_bench.simulation.privacy import clip_update
+from fedrela_bench.simulation.private_steps import PrivateSolver
 from fedrela_bench.simulation.setup import Resident
 from fedrela_bench.simulation.solver import LocalSolver
 from fedrela_bench.simulation.state import RunState
@@ -76,7 +79,11 @@ class LocalWork:
         self.model = model
         self.algorithm = algorithm
         self.state = state
-        self.solver = LocalSolver(model, algorithm, config.training)
+        self.solver = (
+            PrivateSolver(model, algorithm, config.training, config.privacy)
+            if config.privacy.by_sample
+            else LocalSolver(model, algorithm, config.training)
+        )
         self.evaluator = Evaluator(data.test_images, data.pipeline, config.training.amp)
         self._first_private = model.private()
 
@@ -98,7 +105,7 @@ class LocalWork:
             self.model.load_private(self.state.private.get(client, self._first_private))
 
     def context(self, client: int, index: int, total: int) -> LocalContext:
-        """The client in round `index`; its weight is its share of `total` samples."""
+        """The client in round `index`; its weight is its share of `total` samples, or of as many clients."""
         rows, training = self.data.rows[client], self.config.training
         labels = self.state.labels[rows]
         counted = labels if self.config.relabel.label_stats == "current" else self.data.original[rows]
@@ -106,8 +113,8 @@ class LocalWork:
             client=client,
             round=index,
             seed=self.config.seed,
-            weight=len(rows) / total,
-            images=self.data.images[rows],
+            weight=(1 if self.config.privacy.by_client else len(rows)) / total,
+            images=client_images(self.data.images, rows),
             labels=labels,
             label_counts=class_counts(counted, self.algorithm.num_classes),
             server=self.state.server,
@@ -173,6 +180,8 @@ class LocalWork:
         with torch.no_grad():
             update = ClientUpdate(context, self.model.params, self.model.buffers, steps)
             self.algorithm.finish(update)
+            if self.config.privacy.by_client:
+                clip_update(self.model, self.state.server.params, self.config.privacy)
             self.algorithm.accumulate(sums.uploads, update)
             sums.buffers.add_(self.model.buffers, alpha=context.weight)
             for kept, live in zip(sums.counters, self.model.counters, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +19,7 @@ from fedrela_bench.simulation.firstpass import FirstPass, PosteriorStore
 from fedrela_bench.simulation.metrics import RoundResult, accuracies, confusion_matrix
 from fedrela_bench.simulation.personal import personal_metrics
 from fedrela_bench.simulation.precision import set_arithmetic
-from fedrela_bench.simulation.relabeling import RelabelLog, RelabelSchedule, relabel_client
+from fedrela_bench.simulation.relabeling import RelabelLog, RelabelSchedule, relabel_client, relabeler_of
 from fedrela_bench.simulation.setup import make_model, make_resident
 from fedrela_bench.simulation.snapshot import Snapshot
 from fedrela_bench.simulation.state import RunState, Status, capture, reinstate
@@ -59,7 +60,7 @@ class Simulation:
         self.data = make_resident(config, dataset, place, self.algorithm.server_images())
         counters = [counter.clone() for counter in self.model.counters]
         self.state = RunState(server, counters, self.data.original.clone())
-        self._schedule = RelabelSchedule(config)
+        self._schedule, self._relabeler = RelabelSchedule(config), relabeler_of(config)
         self._trainer = RoundTrainer(config, self.data, self.model, self.algorithm, self.state)
         self._first_pass = FirstPass(config, dataset.digest, place, posteriors)
         self._in_round = False
@@ -88,10 +89,14 @@ class Simulation:
 
     @property
     def communication(self) -> dict[str, int]:
-        """Floats sent per participant and round, ``down`` and ``up``."""
+        """Floats sent per participant and round, ``down`` and ``up``; ``once`` where all clients share some at first.
+
+        What they share once is counted over all of them; each participant gets it whole.
+        """
         size = self.model.size(self.model.net.backbone.feature_dim, self.dataset.num_classes)
         down, up = self.algorithm.communication(size)
-        return {"down": down, "up": up}
+        once = self.algorithm.shared_once(self.state.server, math.prod(self.dataset.input_shape))
+        return {"down": down, "up": up, **({"once": once} if once else {})}
 
     def __iter__(self) -> Iterator[RoundResult]:
         self._complete_if_done()
@@ -157,6 +162,7 @@ class Simulation:
         if not due:
             return None
         refresh, log = self._schedule.refresh_index(index), RelabelLog()
+        tau = self._schedule.rule.budget(refresh)
         self.state.server.round = index
         first = index == self.config.relabel_round and not self.state.refreshes
         hands = self._trainer.hands
@@ -164,7 +170,9 @@ class Simulation:
         for client, posterior in known or self._first_pass.keep(hands.posteriors(due, index, refresh), first):
             rows = self.data.rows[client]
             original, labels = self.data.original[rows], self.state.labels[rows]
-            new, decision = relabel_client(posterior, self.config, client, original, labels, refresh)
+            new, decision = relabel_client(
+                posterior, self.config, client, original, labels, refresh, self._relabeler, tau
+            )
             log.add(client, rows, original, new, decision)
             self.state.labels[rows] = new
             self.state.refreshes[client] = refresh

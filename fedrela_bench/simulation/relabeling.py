@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from fedrela_bench.config import TrialConfig
-from fedrela_bench.relabel import RelabelOptions, reallocate
+from fedrela_bench.relabel import RelabelOptions
+from fedrela_bench.relabelers import Client, Relabeler, build_relabeler
 from fedrela_bench.rng import generator
+from fedrela_bench.schedules import build_schedule
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Decision:
     posterior: Tensor
     """(n_k, C)."""
     strength: Tensor
-    """(n_k,) rho of the new label, FedReLa eq. (8); 0 where the label stayed."""
+    """(n_k,) what speaks for the new label, for FedReLa its rho, eq. (8); 0 where the label stayed."""
 
 
 class RelabelLog:
@@ -56,12 +58,16 @@ class RelabelSchedule:
 
     Args:
         config: the trial; tau = 0 or T at or after the last round means never.
+
+    Raises:
+        ConfigError: unknown schedule, or wrong options of it.
     """
 
     def __init__(self, config: TrialConfig) -> None:
         self.options = config.relabel
         self.start = config.relabel_round
         self.on = config.relabel.tau > 0 and self.start < config.federation.rounds
+        self.rule = build_schedule(config)
 
     def due(
         self, index: int, participants: Sequence[int], everyone: Sequence[int], done: Mapping[int, int]
@@ -76,8 +82,7 @@ class RelabelSchedule:
         """
         if not self.on or index < self.start:
             return []
-        period, since = self.options.period, index - self.start
-        at_refresh = since % period == 0 if period else since == 0
+        at_refresh = index in self.rule.refreshes
         if self.options.late_clients == "all_at_T":
             return list(everyone) if at_refresh else []
         if self.options.late_clients == "never":
@@ -86,12 +91,28 @@ class RelabelSchedule:
         return [client for client in participants if done.get(client, -1) < refresh]
 
     def refresh_index(self, index: int) -> int:
-        """Which refresh round `index` belongs to: 0 from T on, 1 from T + period on, ..."""
-        return (index - self.start) // self.options.period if self.options.period else 0
+        """Which refresh round `index` belongs to: 0 from T on, 1 from the second one on, ..."""
+        return self.rule.refresh_of(index)
+
+
+def relabeler_of(config: TrialConfig) -> Relabeler:
+    """The relabeler of a trial.
+
+    Raises:
+        ConfigError: unknown name, or wrong options of it.
+    """
+    return build_relabeler(config.relabel.method, config.relabel.options)
 
 
 def relabel_client(
-    posterior: Tensor, config: TrialConfig, client: int, original: Tensor, labels: Tensor, refresh: int
+    posterior: Tensor,
+    config: TrialConfig,
+    client: int,
+    original: Tensor,
+    labels: Tensor,
+    refresh: int,
+    relabeler: Relabeler,
+    tau: float,
 ) -> tuple[Tensor, Decision]:
     """New labels (n_k,) of one client.
 
@@ -102,9 +123,12 @@ def relabel_client(
         original: (n_k,) labels of the dataset.
         labels: (n_k,) labels in force.
         refresh: 0 at T, then 1, 2, ...
+        relabeler: from `relabeler_of`.
+        tau: the budget of this refresh.
     """
     before = original if config.relabel.refresh_from == "original" else labels
     uniforms = generator(config.seed, "relabel", client, refresh).random(tuple(posterior.shape))
-    options = RelabelOptions.of(config.relabel)
-    result = reallocate(posterior, before, config.relabel.tau, uniforms, options, diagnostics=False)
+    own = generator(config.seed, f"relabel {relabeler.name}", client, refresh).random((len(before), relabeler.draws))
+    readings = RelabelOptions.of(config.relabel)
+    result = relabeler.relabel_tensor(Client(posterior, before, tau, uniforms, own, readings))
     return result.labels, Decision(posterior, result.strength)

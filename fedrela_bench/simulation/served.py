@@ -7,7 +7,8 @@ with all test images in order it repeats the run's confusion matrix: batches and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from fedrela_bench.config import parse
 from fedrela_bench.data.transforms import Pipeline
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.models import materialize
+from fedrela_bench.plugins import Plugin, only, used
 from fedrela_bench.rng import generator
 from fedrela_bench.simulation.devices import usable_device
 from fedrela_bench.simulation.evaluate import Evaluator
@@ -55,6 +57,8 @@ class ScoredModel:
     client_sizes: list[int]
     is_table: bool = False
     """Whether it takes standardised rows as float32, not images."""
+    plugins: tuple[dict[str, Any], ...] = ()
+    """`Plugin` as plain values: code of the user's own that the configuration names."""
 
     @property
     def num_classes(self) -> int:
@@ -65,8 +69,9 @@ class ScoredModel:
 def scored_model(simulation: Simulation) -> ScoredModel:
     """The global model of a simulation between two rounds."""
     state, dataset, model = simulation.state, simulation.dataset, simulation.model
+    config = simulation.config.model_dump(mode="json")
     return ScoredModel(
-        config=simulation.config.model_dump(mode="json"),
+        config=config,
         round=state.completed_rounds,
         input_shape=dataset.input_shape,
         class_names=tuple(dataset.class_names),
@@ -78,6 +83,7 @@ def scored_model(simulation: Simulation) -> ScoredModel:
         server_state={name: _copy(value) for name, value in state.server.state.items()},
         client_sizes=[int(size) for size in state.server.client_sizes],
         is_table=dataset.is_table,
+        plugins=tuple(asdict(replace(plugin, path=plugin.given)) for plugin in used(config)),
     )
 
 
@@ -114,9 +120,11 @@ class Predictor:
         self.model = model
         self.config = parse(model.config)
         place = usable_device(device)
-        self.algorithm, net = build_network(self.config, model)
         dtype = DTYPES[self.config.training.dtype]
-        materialize(net, generator(self.config.seed, "init"), place, dtype)
+        carried = [Plugin(**values) for values in model.plugins]
+        with only(carried) if carried else nullcontext():
+            self.algorithm, net = build_network(self.config, model)
+            materialize(net, generator(self.config.seed, "init"), place, dtype)
         self.flat = FlatModel(net, self.algorithm.scope)
         for name, live in _constants(self.flat, self.algorithm.scope).items():
             live.copy_(model.constants[name])

@@ -17,15 +17,19 @@ from fedrela_bench.data.load import split_key
 from fedrela_bench.data.transforms import Pipeline
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.models import Net, build_backbone, default_model, materialize
+from fedrela_bench.relabelers import build_relabeler
 from fedrela_bench.rng import generator
+from fedrela_bench.schedules import build_schedule
 from fedrela_bench.simulation.flat import FlatModel
+from fedrela_bench.simulation.mapped import resident_images
 from fedrela_bench.simulation.metrics import Groups, shot_groups, step_groups
 from fedrela_bench.simulation.precision import DTYPES
+from fedrela_bench.simulation.privacy import require_protected
 
 
 @dataclass(frozen=True)
 class Resident:
-    """Data on the device."""
+    """Data on the device; images that do not fit there are read from their file row by row (`mapped.Mapped`)."""
 
     images: Tensor
     """(n, H, W, C) uint8 training images, or (n, 1, D, 1) float32 rows, in position order."""
@@ -46,7 +50,7 @@ class Resident:
 def make_resident(
     config: TrialConfig, dataset: FederatedDataset, device: torch.device, server_images: int = 0
 ) -> Resident:
-    """Copy the kept images to the device, once, and so many images of each class for the server.
+    """Copy the kept images to the device, once, where they fit, and so many images of each class for the server.
 
     Raises:
         ConfigError: the dataset was split for another number of clients.
@@ -63,9 +67,9 @@ def make_resident(
         )
     pipeline = Pipeline(dataset.normalization, dataset.augment, DTYPES[config.training.dtype], dataset.is_table)
     return Resident(
-        images=torch.from_numpy(np.ascontiguousarray(dataset.train_images[dataset.subset])).to(device),
+        images=resident_images(dataset.train_images, dataset.subset, device),
         original=torch.from_numpy(dataset.labels.astype(np.int64)).to(device),
-        test_images=torch.from_numpy(np.array(dataset.test_images)).to(device),
+        test_images=resident_images(dataset.test_images, np.arange(len(dataset.test_images)), device),
         test_labels=dataset.test_labels.astype(np.int64),
         slices=evaluation_slices(config, dataset),
         rows=tuple(torch.from_numpy(rows.astype(np.int64)).to(device) for rows in dataset.clients),
@@ -131,10 +135,13 @@ def build_network(config: TrialConfig, dataset: Shaped) -> tuple[Algorithm, Net]
     """Algorithm and network on the meta device: no memory, nothing drawn.
 
     Raises:
-        ConfigError: unknown model or algorithm, wrong options, a model that does not suit the images, a posterior head
-            that the algorithm does not have, no shuffling where the algorithm draws an epoch's samples, or an algorithm
-            that needs images for the rows of a table.
+        ConfigError: unknown model, algorithm, relabeler or schedule, wrong options, a model that does not suit the
+            images, a posterior head that the algorithm does not have, no shuffling where the algorithm draws an epoch's
+            samples, an algorithm that needs images for the rows of a table, or one that the mechanism of `privacy` does
+            not cover.
     """
+    build_relabeler(config.relabel.method, config.relabel.options)
+    build_schedule(config)
     algorithm = build_algorithm(config.federation.algorithm, config.federation.options, dataset.num_classes)
     if dataset.is_table and algorithm.needs_images():
         raise ConfigError(f"{algorithm.name} cannot train on the rows of a table: {algorithm.needs_images()}")
@@ -146,7 +153,9 @@ def build_network(config: TrialConfig, dataset: Shaped) -> tuple[Algorithm, Net]
         raise ConfigError(f"{algorithm.name} draws the samples of an epoch; set training.shuffle = true")
     with torch.device("meta"):
         backbone = build_backbone(_model_name(config, dataset), dataset.input_shape, config.training.norm)
-        return algorithm, Net(backbone, algorithm.make_head(backbone.feature_dim))
+        net = Net(backbone, algorithm.make_head(backbone.feature_dim))
+    require_protected(config, algorithm, net)
+    return algorithm, net
 
 
 def make_model(

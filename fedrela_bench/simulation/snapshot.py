@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fedrela_bench.config import TrialConfig, digest
+from fedrela_bench.neutral import deciding
 from fedrela_bench.simulation.sealed import read_values, write_values
 
 KIND = "snapshot"
@@ -49,10 +50,11 @@ class Snapshot:
 
 def base_key(config: TrialConfig, data_digest: str) -> str:
     """A name for the training run without relabelling: whatever decides its bits, and nothing else."""
-    parts = {name: getattr(config, name).model_dump(mode="json") for name in ("federation", "training")}
-    if config.evaluation.early_stop_patience:
-        parts["evaluation"] = config.evaluation.model_dump(mode="json")
-    return digest({**parts, "seed": config.seed, "data": data_digest})
+    parts = deciding(config)
+    del parts["relabel"]
+    if not config.evaluation.early_stop_patience:
+        del parts["evaluation"]
+    return digest({**parts, "data": data_digest})
 
 
 def save_snapshot(path: Path, snapshot: Snapshot) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from fedrela_bench.rng import generator
 from fedrela_bench.simulation.blocks import fixed_blocks
 from fedrela_bench.simulation.crew import Alone, Crew
 from fedrela_bench.simulation.local import LocalWork, Sums
+from fedrela_bench.simulation.participation import participants_of
+from fedrela_bench.simulation.privacy import client_noise
 
 
 class RoundTrainer(LocalWork):
@@ -24,14 +25,7 @@ class RoundTrainer(LocalWork):
 
     def participants(self, index: int) -> list[int]:
         """Clients drawn for round `index` (from 0), uniformly without replacement; those without data are left out."""
-        federation = self.config.federation
-        count = max(1, int(federation.participation * federation.clients))
-        if count >= federation.clients:
-            chosen: Sequence[int] = range(federation.clients)
-        else:
-            rng = generator(self.config.seed, "participants", index)
-            chosen = sorted(int(client) for client in rng.choice(federation.clients, count, replace=False))
-        return self.with_data(chosen)
+        return participants_of(self.config, self.state.server.client_sizes, index)
 
     def with_data(self, clients: Sequence[int]) -> list[int]:
         """Those of the clients that have samples."""
@@ -44,18 +38,20 @@ class RoundTrainer(LocalWork):
         no bit.
 
         Returns:
-            Mean batch loss over the participants' samples; None when nobody had data.
+            Mean batch loss over the participants' samples; None when no sample was trained on.
         """
         server = self.state.server
         server.round = index
         if not participants:
             return None
-        total = int(server.client_sizes[list(participants)].sum())
+        # What one client can change in a mean must not depend on how many samples it has.
+        by_client = self.config.privacy.by_client
+        total = len(participants) if by_client else int(server.client_sizes[list(participants)].sum())
         self._probe(index, participants, total)
         blocks = fixed_blocks(participants, server.client_sizes)
         sums = _added(self.hands.train(blocks, index, total))
         self._aggregate(sums, participants)
-        return float(sums.loss) / sums.seen
+        return float(sums.loss) / sums.seen if sums.seen else None
 
     def _probe(self, index: int, participants: Sequence[int], total: int) -> None:
         server = self.state.server
@@ -71,6 +67,8 @@ class RoundTrainer(LocalWork):
         server = self.state.server
         with torch.no_grad():
             params = self.algorithm.server_step(sums.uploads, server, participants)
+            if self.config.privacy.by_client:
+                params = params + client_noise(self.config, params, len(participants), server.round)
             self.model.keep_unshared(params, sums.buffers, server.params, server.buffers)
         server.params, server.buffers, self.state.counters = params, sums.buffers, sums.counters
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
@@ -17,10 +18,12 @@ from fedrela_bench.algorithms import Algorithm, Server
 from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import BenchError, RunError
 from fedrela_bench.models import Net
+from fedrela_bench.plugins import Plugin, activate
 from fedrela_bench.simulation.blocks import Block
 from fedrela_bench.simulation.devices import keep_freed_memory
 from fedrela_bench.simulation.flat import FlatModel
 from fedrela_bench.simulation.local import LocalWork, Tensors
+from fedrela_bench.simulation.mapped import Mapped
 from fedrela_bench.simulation.setup import Resident
 from fedrela_bench.simulation.state import RunState
 from fedrela_bench.simulation.wire import dumps, loads
@@ -30,20 +33,28 @@ from fedrela_bench.simulation.wire import dumps, loads
 class Images:
     """Training and test images as files that every process maps; the pages are shared."""
 
-    train: Path
-    test: Path
+    train: Path | Mapped
+    test: Path | Mapped
 
     @classmethod
     def keep(cls, folder: Path, train: Tensor, test: Tensor) -> Images:
-        """Write both into the folder."""
-        files = cls(folder / "train.npy", folder / "test.npy")
-        np.save(files.train, train.numpy())
-        np.save(files.test, test.numpy())
-        return files
+        """Write both into the folder, but for those that are mapped from a file already."""
+        return cls(_kept(folder / "train.npy", train), _kept(folder / "test.npy", test))
 
     def load(self) -> tuple[Tensor, Tensor]:
         """Both, mapped; a write would stay private to the process."""
-        return tuple(torch.from_numpy(np.load(path, mmap_mode="c")) for path in (self.train, self.test))  # type: ignore[return-value]
+        return _loaded(self.train), _loaded(self.test)
+
+
+def _kept(path: Path, images: Tensor) -> Path | Mapped:
+    if isinstance(images, Mapped):
+        return images
+    np.save(path, images.numpy())
+    return path
+
+
+def _loaded(kept: Path | Mapped) -> Tensor:
+    return cast(Tensor, kept) if isinstance(kept, Mapped) else torch.from_numpy(np.load(kept, mmap_mode="c"))
 
 
 @dataclass(frozen=True)
@@ -156,11 +167,17 @@ class Failure:
 READY = "ready"
 
 
-def serve(line: Connection) -> None:
-    """Answer tasks until the line closes; an interrupt from the terminal is the main process's business."""
+def serve(line: Connection, plugins: Sequence[Plugin] = ()) -> None:
+    """Answer tasks until the line closes; an interrupt from the terminal is the main process's business.
+
+    Args:
+        line: to the main process.
+        plugins: that hold the classes of what it sends.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     keep_freed_memory()
+    activate(plugins)
     try:
         work = loads(line.recv_bytes()).build()
         line.send_bytes(dumps(READY))

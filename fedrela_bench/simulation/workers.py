@@ -22,6 +22,7 @@ import numpy as np
 from torch import Tensor
 
 from fedrela_bench.errors import BenchError, ConfigError, RunError
+from fedrela_bench.plugins import active
 from fedrela_bench.simulation.blocks import Block, longest_first
 from fedrela_bench.simulation.local import LocalWork, Sums, Tensors
 from fedrela_bench.simulation.wire import dumps, loads
@@ -212,7 +213,7 @@ def _hired(start: bytes) -> _Hand:
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["fedrela_bench.simulation.worker"])
     here, there = server.Pipe()
-    process = server.Process(target=serve, args=(there,), daemon=True, name="fedrela-bench worker")
+    process = server.Process(target=serve, args=(there, active()), daemon=True, name="fedrela-bench worker")
     process.start()
     there.close()
     hand = _Hand(process, here)
