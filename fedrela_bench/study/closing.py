@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fedrela_bench.intervals import CONFIDENCE, INTERVAL_FROM
+from fedrela_bench.rounds import ROUND_RULE, ROUND_RULES
 from fedrela_bench.stacks import Stack, filled, screen, stacked
 from fedrela_bench.study.results import PairedGain, Row, StudyResult
 
@@ -27,7 +29,18 @@ def pareto_lines(result: StudyResult, rows: Sequence[Row]) -> list[str]:
 def confirmed_lines(result: StudyResult) -> list[str]:
     """What the confirm stage found."""
     seeds = ", ".join(map(str, result.confirm_seeds))
-    return [f"confirmed over seeds {seeds}, %", *_table(result, result.confirmed, result.confirm_seeds)]
+    return [f"confirmed over seeds {seeds}, %", *_table(result, once(result.confirmed), result.confirm_seeds)]
+
+
+def once(rows: Sequence[Row]) -> list[Row]:
+    """The rows, those of the same runs once and under all their names: ``fedavg tau=0.05 (paper default)``."""
+    found: dict[object, Row] = {}
+    for row in rows:
+        key = row.outcome.keys or row.label
+        first, name = found.setdefault(key, row), row.label.removeprefix(row.algorithm).strip()
+        if name not in first.label:
+            found[key] = replace(first, label=f"{first.label} ({name})")
+    return list(found.values())
 
 
 def next_steps(result: StudyResult) -> Iterator[str]:
@@ -92,7 +105,7 @@ def _lines(row: Row, metric: str, place: int | None, mark: str) -> Iterator[str]
 def _legend(rows: Sequence[Row], seeds: Sequence[int]) -> str:
     listed = ", ".join(map(str, seeds))
     count = f"seed {listed}, n = 1" if len(seeds) == 1 else f"mean over seeds {listed}, n = {len(seeds)}"
-    told = f"({count}; mean of the last five evaluated rounds; test is the reported slice"
+    told = f"({count}; {ROUND_RULES[ROUND_RULE]}; test is the reported slice"
     if any(row.gains for row in rows):
         told += "; Δ: gain over the baseline of the same seed"
         told += f" [{CONFIDENCE:.0%} t interval]" if len(seeds) >= INTERVAL_FROM else ""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fedrela_bench.config import Json
+from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.study.controls import RELABELER, candidates, is_control, relabeler_text
 from fedrela_bench.study.ledger import Ledger
 from fedrela_bench.study.plan import Outcome, Plan
 from fedrela_bench.study.results import Row, choose, collect, gains_over, label, paired_gains, pareto_front
-from fedrela_bench.study.space import ALGORITHM, PAPER_DEFAULT
+from fedrela_bench.study.space import ALGORITHM, PAPER_DEFAULT, PLAIN
 
 RACE_SEEDS = 3
 """Seeds of the first heat of a race; the front of that heat gets all of them."""
@@ -30,14 +31,16 @@ class Arm:
     number: int | None = None
     """Optuna trial; None for arms that nothing proposed."""
     role: str = ""
-    """`CONTROL`, `DROP`, or nothing special."""
+    """`CONTROL`, `DROP`, `RELABELER`, or nothing special."""
+    partner: str = ""
+    """Of a `RELABELER`: the arm that it is the control of."""
 
 
 def leaders(plan: Plan, ledger: Ledger) -> list[Arm]:
     """Of every algorithm the best trial per objective, the balanced one, and more of its front up to `confirm_top`."""
     arms = []
     for algorithm in plan.bases:
-        front = pareto_front(_trials(plan, ledger, algorithm))
+        front = pareto_front(candidates(_trials(plan, ledger, algorithm), plan.bases))
         chosen = [*choose(front, plan.request.objective_names).values(), *front]
         kept = list({row.number: row for row in chosen}.values())[: plan.request.best_confirmed]
         arms += [_arm(row) for row in kept]
@@ -46,7 +49,7 @@ def leaders(plan: Plan, ledger: Ledger) -> list[Arm]:
 
 def first_heat(plan: Plan, ledger: Ledger) -> list[Arm]:
     """The best third of all trials, front by front."""
-    rows, ranked = _trials(plan, ledger), list[Row]()
+    rows, ranked = candidates(_trials(plan, ledger), plan.bases), list[Row]()
     wanted = -(-len(rows) // RACE_SHARE)
     while rows and len(ranked) < wanted:
         front = pareto_front(rows)
@@ -69,11 +72,27 @@ def fixed_arms(plan: Plan) -> list[Arm]:
     """The paper's default for every algorithm; with `lr_drop` the four arms that tell relabelling from a lower rate."""
     if not plan.request.space.relabels:
         return []
-    return [arm for algorithm in plan.bases for arm in _fixed(algorithm, plan.request.lr_drop)]
+    return [arm for algorithm, base in plan.bases.items() for arm in _fixed(algorithm, base, plan.request.lr_drop)]
 
 
-def _fixed(algorithm: str, drop: float | None) -> list[Arm]:
-    default: Json = {ALGORITHM: algorithm, **PAPER_DEFAULT}
+def with_controls(plan: Plan, arms: Sequence[Arm]) -> list[Arm]:
+    """The arms, and after them the control of each that relabels at its own learning rate."""
+    control, twins = plan.request.control, dict[str, Arm]()
+    if control is None:
+        return list(arms)
+    for arm in arms:
+        config = plan.config(arm.point, plan.seeds[0])
+        own = config.relabel.tau > 0 and not arm.role and not is_control(config)
+        if own and config.relabel.method != control.name:
+            point = control.point(arm.point)
+            twin = Arm(f"{arm.name}: {control.shown}", point, role=RELABELER, partner=arm.name)
+            twins.setdefault(plan.key(point), twin)
+    return [*arms, *twins.values()]
+
+
+def _fixed(algorithm: str, base_config: TrialConfig, drop: float | None) -> list[Arm]:
+    own = {name: value for name, value in PLAIN.items() if getattr(base_config.relabel, name[8:]) != value}
+    default: Json = {ALGORITHM: algorithm, **PAPER_DEFAULT, **own}
     if drop is None:
         return [Arm(f"{algorithm} paper default", default)]
     base, lower = {**default, TAU: 0.0}, f"rate times {drop:g} from T on"
@@ -97,8 +116,17 @@ def confirmed_rows(plan: Plan, arms: Sequence[Arm], seeds: Sequence[int]) -> lis
         itself = base is not None and base.keys == outcome.keys
         gains = () if itself else gains_over(outcome, base)
         paired = {} if itself else paired_gains(outcome, base)
-        rows.append(Row(arm.name, algorithm, arm.point, outcome, gains, arm.number, paired, arm.role))
+        row = Row(arm.name, algorithm, arm.point, outcome, gains, arm.number, paired, arm.role, arm.partner)
+        rows.append(row if not arm.partner else _beside(row, plan, seeds, rows))
     return rows
+
+
+def _beside(row: Row, plan: Plan, seeds: Sequence[int], before: Sequence[Row]) -> Row:
+    """A control's row with what its partner has over it."""
+    partner = next((other.outcome for other in before if other.label == row.partner), None)
+    text = relabeler_text(plan.config(row.point, seeds[0]))
+    against = {} if partner is None else paired_gains(partner, row.outcome)
+    return replace(row, relabeler=text, against=against)
 
 
 def _trials(plan: Plan, ledger: Ledger, algorithm: str | None = None) -> list[Row]:

@@ -15,9 +15,9 @@ from fedrela_bench.study.address import address_of
 from fedrela_bench.study.cluster import Capacity, cluster_capacity, concurrency, is_connected, local_capacity
 from fedrela_bench.study.interrupt import handlers_kept, signals_blocked
 from fedrela_bench.study.request import TuneRequest
+from fedrela_bench.study.room import LATE, OBJECT_STORE_BYTES, first_line, lacking, why_not
 
-TRIES, LATE = 4, "timed out during startup"
-OBJECT_STORE_BYTES = 100 * 2**20
+TRIES = 4
 LONGEST_TEMP = 40
 """Unix sockets below Ray's temporary folder must stay under 107 characters."""
 T = TypeVar("T")
@@ -104,22 +104,26 @@ def _start(capacity: Capacity, temp: Path) -> None:
     cpus, gpus = (int(amount) for amount in capacity.nodes[0])
     size = {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": OBJECT_STORE_BYTES}
     settings = {"_temp_dir": str(temp), "include_dashboard": False, **size, **QUIET}
+    for fault in lacking(temp):
+        raise RunError(f"Ray cannot start: {fault}")
     try:
-        patiently(lambda: ray.init(address="local", **settings))
+        patiently(lambda: ray.init(address="local", **settings), lambda: any(lacking(temp)))
     except Exception as error:  # whatever Ray raises here, its traceback tells a user nothing
-        raise RunError(
-            f"Ray did not start ({_first_line(error)}); it needs memory, disk and processor time: see what else this "
-            "machine does, and repeat the command"
-        ) from error
+        raise RunError(why_not(error, temp, TRIES)) from error
 
 
-def patiently(start: Callable[[], T]) -> T:
-    """Start a node of Ray, which gives up when its helpers do not run within 15 s: a busy machine gets more tries."""
+def patiently(start: Callable[[], T], hopeless: Callable[[], bool] = lambda: False) -> T:
+    """Start a node of Ray, which gives up when its helpers do not run within 15 s: a busy machine gets more tries.
+
+    Args:
+        start: one try.
+        hopeless: whether another one would fail for the same reason.
+    """
     for _ in range(TRIES - 1):
         try:
             return start()
         except Exception as error:  # Ray has no class of its own for this
-            if LATE not in str(error):
+            if LATE not in str(error) or hopeless():
                 raise
     return start()
 
@@ -132,14 +136,21 @@ def _connect(address: str, threads: int) -> None:
     try:
         with handlers_kept():
             ray.init(address=address, runtime_env={"env_vars": variables}, **QUIET)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray has many classes for this, some of them only Exception
         raise ConfigError(
-            f"cannot join the Ray cluster at {address} ({_first_line(error)}); check --ray-address"
+            f"cannot join the Ray cluster at {address} ({first_line(error)}); {_join_remedy(error)}"
         ) from error
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+def _join_remedy(error: BaseException) -> str:
+    text = str(error)
+    if "ersion mismatch" in text or "Python version" in text:
+        return "install the versions of Ray and Python that the cluster has, or start it anew with these"
+    if "ray[client]" in text:
+        return "give the address of its head node without ray://, such as HOST:6379"
+    if "node_ip_address" in text or "raylet" in text:
+        return "start `tune` on a node of the cluster, or `ray start --address` on this machine first"
+    return "check --ray-address, and `ray status` on its head node"
 
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -170,11 +181,21 @@ def drop_temp(out: Path) -> None:
 
 @contextlib.contextmanager
 def _temp_dir(out: Path) -> Iterator[Path]:
-    """A short folder for Ray's sockets and logs, in the study where its path allows; gone afterwards."""
+    """A short folder for Ray's sockets and logs, in the study where its path allows; gone afterwards.
+
+    Raises:
+        RunError: it cannot be made.
+    """
     drop_temp(out)
     inside = out.resolve() / ".ray"
-    folder = inside if len(str(inside)) <= LONGEST_TEMP else Path(tempfile.mkdtemp(prefix="fr-"))
-    (out / ".ray_dir").write_text(str(folder), encoding="utf-8")
+    try:
+        folder = inside if len(str(inside)) <= LONGEST_TEMP else Path(tempfile.mkdtemp(prefix="fr-"))
+        (out / ".ray_dir").write_text(str(folder), encoding="utf-8")
+    except OSError as error:
+        raise RunError(
+            f"no folder for Ray's sockets and logs can be made ({error.strerror or error}: {error.filename}); free "
+            "space there, or set TMPDIR to a folder that can be written"
+        ) from error
     try:
         yield folder
     finally:

@@ -10,8 +10,6 @@ import numpy as np
 from fedrela_bench.config import Json
 from fedrela_bench.rounds import mean_of_last
 
-ROUND_RULE = "last5"
-
 
 def journal_line(result: Any, timestamp: float) -> Json:
     """The journal's line for a `RoundResult`: everything but matrices, which go to files."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedrela_bench.config import Json
 from fedrela_bench.errors import BenchError, ConfigError, DataError, RunError
+from fedrela_bench.plugins import place_of
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _OF_RAY = "ray::"
@@ -50,7 +51,7 @@ def describe(error: Exception, folder: Path, key: str) -> Json:
         kind = next((kind.__name__ for kind in (ConfigError, DataError) if isinstance(error, kind)), "")
         return {"status": "failed", "error": str(error), "kind": kind}
     name = _write(folder, key, "".join(traceback.format_exception(error)))
-    return {"status": "failed", "error": f"{type(error).__name__}: {error} (details in {name})"}
+    return {"status": "failed", "error": f"{type(error).__name__}: {error}{place_of(error)} (details in {name})"}
 
 
 def answer_of(call: Any, folder: Path, key: str) -> Json:
@@ -86,6 +87,9 @@ def _sentence(text: str) -> str:
 
 def _write(folder: Path, key: str, text: str) -> str:
     path = folder / "errors" / f"{key[:12]}.txt"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(plain(text), encoding="utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(plain(text), encoding="utf-8")
+    except OSError as error:
+        return f"no file, since none could be written: {error.strerror or error}"
     return f"{path.parent.name}/{path.name}"

@@ -14,8 +14,9 @@ import numpy as np
 from fedrela_bench.config import Json
 from fedrela_bench.rng import generator
 from fedrela_bench.study.compute import POSTERIORS
-from fedrela_bench.study.confirm import RACE_SEEDS, RACE_SHARE, fixed_arms
+from fedrela_bench.study.confirm import RACE_SEEDS, RACE_SHARE, Arm, fixed_arms, with_controls
 from fedrela_bench.study.plan import Plan, Trunk
+from fedrela_bench.study.results import label
 from fedrela_bench.study.space import ALGORITHM, Space
 
 FLOOR = 50 * 2**20
@@ -126,7 +127,8 @@ def _confirmed(plan: Plan, points: Sequence[Json], bill: _Bill) -> list[Json]:
     bill.add(heat, request.final_seeds[:RACE_SEEDS])
     # Any points of the right number stand for the best ones.
     best = points[: request.best_confirmed * len(plan.bases)] if known else ()
-    arms = {plan.key(point): point for point in (*best, *(arm.point for arm in fixed_arms(plan)))}
+    listed = with_controls(plan, [*(Arm(label(point), point) for point in best), *fixed_arms(plan)])
+    arms = {plan.key(arm.point): arm.point for arm in listed}
     bill.add(arms.values(), request.final_seeds)
     return list(arms.values())
 

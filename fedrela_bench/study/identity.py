@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +14,10 @@ from typing import Any
 from fedrela_bench import __version__, leases
 from fedrela_bench.config import Json, TrialConfig, canonical_json
 from fedrela_bench.errors import ConfigError, StoreError
-from fedrela_bench.study.curve import ROUND_RULE
+from fedrela_bench.neutral import deciding, with_neutral, without_neutral
+from fedrela_bench.plugins import code_of
+from fedrela_bench.plugins import facts as plugin_facts
+from fedrela_bench.rounds import ROUND_RULE
 from fedrela_bench.study.files import write_atomic
 from fedrela_bench.study.plan import Plan
 from fedrela_bench.study.store import name_study
@@ -43,7 +46,9 @@ def study_lock(out: Path) -> Iterator[None]:
 
 def identity(plan: Plan) -> Json:
     """Everything that makes results of one study comparable; budgets, paths and names are not in it."""
+    code = _code(plan)
     return {
+        **({"plugins": code} if code else {}),
         "space": plan.request.space.identity(),
         "bases": {name: _base(config) for name, config in sorted(plan.bases.items())},
         "seeds": list(plan.seeds),
@@ -54,13 +59,21 @@ def identity(plan: Plan) -> Json:
     }
 
 
+def _code(plan: Plan) -> Json:
+    """Digests of the plugins that a study uses, by the name it uses."""
+    values = [plan.request.space.identity(), *(config.model_dump(mode="json") for config in plan.bases.values())]
+    named = {name for name, _ in plan.runtime.code if code_of(((name, "used"),), values)}
+    return {name: sorted(digest for other, digest in plan.runtime.code if other == name) for name in sorted(named)}
+
+
 def _digests(plan: Plan) -> list[tuple[tuple[str, int], str]]:
     """Of the search; later stages may have more seeds without being another study."""
     return [(name, value) for name, value in sorted(plan.digests.items()) if name[1] in plan.seeds]
 
 
 def _base(config: TrialConfig) -> Json:
-    values = config.model_dump(mode="json", exclude={"seed"})
+    values = deciding(config)
+    del values["seed"]
     values["data"]["source"] = config.data.source.partition(":")[0]
     return values
 
@@ -73,9 +86,18 @@ def check_identity(plan: Plan) -> None:
     """
     path = plan.request.out / "study.json"
     current, new = _read(path), identity(plan)
-    if current and canonical_json(current["identity"]) != canonical_json(new):
-        race = _race_fault(current, plan)
-        raise ConfigError(race or _differences(current["identity"], new, path.parent))
+    if current and canonical_json(_known(current["identity"])) != canonical_json(new):
+        known = _race_fault(current, plan) or _code_fault(current, plan)
+        raise ConfigError(known or _differences(current["identity"], new, path.parent))
+
+
+def _known(recorded: Json) -> Json:
+    """An identity as `identity` would write it now, whatever version wrote it."""
+    return _with_bases(recorded, without_neutral)
+
+
+def _with_bases(recorded: Json, change: Callable[[type[TrialConfig], Json], Json]) -> Json:
+    return {**recorded, "bases": {name: change(TrialConfig, base) for name, base in recorded["bases"].items()}}
 
 
 def register(plan: Plan) -> Json:
@@ -108,7 +130,7 @@ def summarise(out: Path, summary: Mapping[str, float]) -> None:
 
 def _facts(plan: Plan, study: str) -> Json:
     request = plan.request
-    base = next(iter(plan.bases.values()))
+    base, plugins = next(iter(plan.bases.values())), plugin_facts(request.plugins)
     facts: Json = {
         "dataset": request.dataset,
         "experiment": f"fedrela-bench/{request.dataset}",
@@ -125,6 +147,7 @@ def _facts(plan: Plan, study: str) -> Json:
         "log_models": request.log_models,
         "datasets": dict(plan.datasets),
         "command": request.resume_command,
+        **({"plugins": plugins} if plugins else {}),
         "versions": {"fedrela_bench": __version__, **{name: version(name) for name in PACKAGES}},
     }
     parent = {name: str(facts[name]) for name in ("dataset", "selection", "round_rule", "device", "sampler")}
@@ -138,8 +161,8 @@ def _read(path: Path) -> Json:
         return {}
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        values["identity"], values["study"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        _known(values["identity"]), values["study"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             f"{path} is damaged ({error}); move it away and repeat the command to keep the store"
         ) from error
@@ -152,7 +175,7 @@ def _write(path: Path, values: Json) -> None:
 
 def _race_fault(current: Mapping[str, Any], plan: Plan) -> list[str]:
     """What to say where a race is continued as a plain study, or the reverse; [] where that is not all that differs."""
-    began, old, new = current.get("race"), current["identity"], identity(plan)
+    began, old, new = current.get("race"), _known(current["identity"]), identity(plan)
     seeds = ("seeds", "data")
     if began in (None, plan.request.race) or any(old.get(name) != new[name] for name in new if name not in seeds):
         return []
@@ -163,8 +186,22 @@ def _race_fault(current: Mapping[str, Any], plan: Plan) -> list[str]:
     ]
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any], out: Path) -> list[str]:
-    before, after = dict(flatten(old)), dict(flatten(new))
+def _code_fault(current: Mapping[str, Any], plan: Plan) -> list[str]:
+    """What to say where only code of the user's own has changed; [] where that is not all."""
+    old, new = _known(current["identity"]), identity(plan)
+    before, after = old.get("plugins", {}), new.get("plugins", {})
+    if before.keys() != after.keys() or any(old.get(name) != new[name] for name in new if name != "plugins"):
+        return []
+    changed = ", ".join(name for name in after if before[name] != after[name])
+    return [
+        f"the code of {changed} is not what the study in {plan.request.out} was begun with, so that new runs could not "
+        "be compared with those that are there; choose another --out, or bring the old code back (runs that do not use "
+        "it are shared through --store)"
+    ]
+
+
+def _differences(old: Json, new: Json, out: Path) -> list[str]:
+    before, after = (dict(flatten(_with_bases(found, with_neutral))) for found in (old, new))
     names = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     causes = [name for name in names if not name.startswith("data.")]
     names = causes or names

@@ -2,6 +2,10 @@
 
 A cell's key is a hash over its trunk's key and the steps after the fork, so that forks that share more than the trunk
 can be given a node between the two without changing either.
+
+Keys last longer than versions of this package. Where one of them comes to know more (a field of the configuration, a
+fact about data or arithmetic), what was computed before keeps its key: a field by `fedrela_bench.neutral`, a fact by
+being absent where it changes nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from fedrela_bench.config import TrialConfig, digest
+from fedrela_bench.neutral import deciding
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,10 @@ class Fingerprint:
     data_digest: str
     numerics: tuple[tuple[str, Any], ...]
     simulation_version: str
+    plugins: tuple[str, ...] = ()
+    """Digests of code of one's own that the base run needs; () keeps the keys of runs without any."""
+    relabel_plugins: tuple[str, ...] = ()
+    """The same of relabelling, which only cells depend on."""
 
 
 def numerics(config: TrialConfig, device_class: str, threads: int) -> tuple[tuple[str, Any], ...]:
@@ -35,7 +44,7 @@ def numerics(config: TrialConfig, device_class: str, threads: int) -> tuple[tupl
 
 def trunk_key(config: TrialConfig, fingerprint: Fingerprint) -> str:
     """The key of the base run of a configuration (relabelling ignored): 32 hexadecimal digits."""
-    values = config.base().model_dump(mode="json")
+    values = deciding(config.base())
     del values["relabel"]
     # Images are covered by the digest; the kind of source still chooses the default model.
     values["data"]["source"] = config.data.source.partition(":")[0]
@@ -45,10 +54,12 @@ def trunk_key(config: TrialConfig, fingerprint: Fingerprint) -> str:
             "data": fingerprint.data_digest,
             "numerics": dict(fingerprint.numerics),
             "simulation": fingerprint.simulation_version,
+            **({"plugins": list(fingerprint.plugins)} if fingerprint.plugins else {}),
         }
     )
 
 
 def cell_key(config: TrialConfig, fingerprint: Fingerprint) -> str:
     """The key of a run that forks from its trunk: H(trunk key, fork round, relabelling)."""
-    return digest({"trunk": trunk_key(config, fingerprint), "fork": config.relabelling()})
+    own = {"plugins": list(fingerprint.relabel_plugins)} if fingerprint.relabel_plugins else {}
+    return digest({"trunk": trunk_key(config, fingerprint), "fork": config.relabelling(), **own})

@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedrela_bench.config import Json
+from fedrela_bench.rounds import ROUND_RULE, ROUND_RULES
 from fedrela_bench.stacks import filled, screen
-from fedrela_bench.study.closing import confirmed_lines, next_steps, pareto_lines
+from fedrela_bench.study.closing import confirmed_lines, next_steps, once, pareto_lines
 from fedrela_bench.study.confirm import CONTROL, DROP
+from fedrela_bench.study.controls import difference_lines, difference_table
 from fedrela_bench.study.files import write_atomic
 from fedrela_bench.study.plan import Plan
 from fedrela_bench.study.results import Row, StudyResult, better_founded, choose, pareto_front
@@ -21,11 +23,18 @@ from fedrela_bench.words import counted
 
 
 def write_tables(result: StudyResult) -> None:
-    """``trials.csv`` (baselines first), ``pareto.csv``, and ``confirmed.csv`` where a confirm stage ran."""
+    """``trials.csv`` (baselines first), ``pareto.csv``; where a confirm stage ran ``confirmed.csv``, and
+    ``controls.csv`` where it has controls.
+    """
     tables = {"trials.csv": [*result.baselines, *result.trials], "pareto.csv": result.pareto}
     tables |= {"confirmed.csv": result.confirmed} if result.confirmed else {}
     for name, rows in tables.items():
         write_atomic(result.out / name, _csv(rows, result.objectives))
+    pairs = difference_table(result.confirmed)
+    if len(pairs) > 1:
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n").writerows(pairs)
+        write_atomic(result.out / "controls.csv", buffer.getvalue())
 
 
 def _csv(rows: Sequence[Row], objectives: Sequence[str]) -> str:
@@ -84,7 +93,7 @@ def _own_metrics(plan: Plan, row: Row) -> Mapping[str, float]:
 
 def _header(name: str, row: Row, result: StudyResult, seed: int, own: Mapping[str, float]) -> str:
     """What the file is, what it reached beside its baseline, and the numbers that a run of it (one seed) repeats."""
-    rule = f"mean over {counted(len(result.seeds), 'seed')} of the mean of the last five evaluated rounds"
+    rule = f"mean over {counted(len(result.seeds), 'seed')} of the {ROUND_RULES[ROUND_RULE]}"
     lines = [
         shlex.join(["fedrela-bench", "run", "--config", str(result.out / "best" / f"{name}.yaml")]),
         f"{'Balanced choice' if name == 'balanced' else f'Best {name}'} of the study on {result.dataset}: {row.label}",
@@ -96,7 +105,7 @@ def _header(name: str, row: Row, result: StudyResult, seed: int, own: Mapping[st
         lines.append(f"its baseline: {_percent(result.objectives, base.outcome.values)} (gain {gains})")
     lines += [f"note: {text}" for text in _not_better(name, row, result)]
     repeated = {metric: value for metric, value in own.items() if metric.startswith("test/")}
-    lines.append(f"This file is trial {row.number} with seed {seed}, which reached (last five rounds):")
+    lines.append(f"This file is trial {row.number} with seed {seed}, which reached ({ROUND_RULES[ROUND_RULE]}):")
     lines.append(_percent(list(repeated), list(repeated.values())))
     return "".join(f"# {line}\n" for line in lines)
 
@@ -145,9 +154,16 @@ def _headline(result: StudyResult) -> str:
 
 def _confirmed(result: StudyResult) -> list[str]:
     """What the confirm stage found, where it rests on more than the search does or adds to it."""
-    if not result.confirmed:
+    if not _added(result):
         return []
-    return ["", *confirmed_lines(result), *filled(_told_apart(result), screen()[0])]
+    told = [*_told_apart(result), *difference_lines(result.confirmed, result.objectives)]
+    return ["", *confirmed_lines(result), *filled(told, screen()[0])]
+
+
+def _added(result: StudyResult) -> bool:
+    """Whether the confirm stage has runs that the table before it does not show."""
+    known = {row.outcome.keys for row in _front(result)}
+    return any(row.outcome.keys not in known for row in result.confirmed)
 
 
 def _told_apart(result: StudyResult) -> list[str]:
@@ -164,6 +180,12 @@ def _told_apart(result: StudyResult) -> list[str]:
 
 
 def _shown(result: StudyResult) -> list[Row]:
+    """`_front`, under the names of the confirm stage, too, where that adds no runs."""
+    rows = _front(result)
+    return rows if not rows or _added(result) else once([*rows, *result.confirmed])
+
+
+def _front(result: StudyResult) -> list[Row]:
     """Every algorithm's baseline followed by its own front."""
     algorithms = dict.fromkeys(row.algorithm for row in (*result.baselines, *result.trials))
     rows: list[Row] = []

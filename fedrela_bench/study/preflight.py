@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
 
-from fedrela_bench.config import Json, TrialConfig, canonical_json
-from fedrela_bench.errors import BenchError, ConfigError, DataError
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.study.address import address_of, knock
 from fedrela_bench.study.cluster import (
     check_cpus,
@@ -20,21 +18,20 @@ from fedrela_bench.study.cluster import (
     pick_device,
 )
 from fedrela_bench.study.engine import Runtime
+from fedrela_bench.study.faults import Faults
 from fedrela_bench.study.forecast import branch_bytes, disk_bytes, free_bytes, model_bytes, space_faults
 from fedrela_bench.study.identity import check_identity
 from fedrela_bench.study.paths import path_faults
 from fedrela_bench.study.plan import Plan
 from fedrela_bench.study.request import MOST, TuneRequest, seed_faults
-from fedrela_bench.study.space import ALGORITHM
-from fedrela_bench.study.spacefile import OPTIONS
 from fedrela_bench.study.store import Store
+from fedrela_bench.study.survey import Survey, with_objectives
 
 STOP_FILE = ".stop"
 SPARE = 0.5
 """Share of the space beyond the study's needs that may be used to compute less."""
 CONCURRENT = 8
 """Trials at a time that the disk forecast reckons with where --max-concurrent does not say."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,45 +41,6 @@ class Checked:
     plan: Plan
     gpus: float
     """GPUs that each trial asks for."""
-
-
-class Faults:
-    """Faults of the user's input found so far."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._kinds: set[type[BenchError]] = set()
-
-    def add(self, texts: list[str]) -> None:
-        """Faults of the request."""
-        self.texts += texts
-        self._kinds |= {ConfigError} if texts else set()
-
-    def attempt(self, default: T, make: Callable[[], T]) -> T:
-        """What `make` gives, or `default` with its faults noted."""
-        try:
-            return make()
-        except ConfigError as error:
-            self.add(error.faults)
-        except DataError as error:
-            self.texts.append(str(error))
-            self._kinds.add(DataError)
-        return default
-
-    def require(self, check: Callable[[], object]) -> None:
-        """A check that must hold before anything else is worth a look: with its faults, all so far are raised."""
-        known = len(self.texts)
-        self.attempt(None, check)
-        if len(self.texts) > known:
-            self.refuse()
-
-    def refuse(self) -> None:
-        """Raise all of them, if there are any."""
-        texts = list(dict.fromkeys(self.texts))
-        if self._kinds == {DataError} and len(texts) == 1:
-            raise DataError(texts[0])
-        if texts:
-            raise ConfigError(texts)
 
 
 def preflight(request: TuneRequest) -> Checked:
@@ -170,6 +128,12 @@ def make_plan(
         DataError: a dataset is missing or cannot be split as asked.
     """
     found = faults if faults is not None else Faults()
+    survey = Survey(request)
+    for base in bases.values():
+        found.attempt(None, partial(survey.look, base))
+    if faults is None:
+        found.refuse()
+    request, told = with_objectives(request, survey.measured)
     runtime = Runtime(
         store=Store(request.store_dir),
         engine=request.engine,
@@ -184,94 +148,18 @@ def make_plan(
         stop_file=request.out.resolve() / STOP_FILE,
         model_seed=request.search_seeds[0] if request.log_models == "best" else None,
     )
-    known: dict[str, str] = {}
-    digests: dict[tuple[str, int], str] = {}
-    sizes: dict[str, tuple[int, int, int]] = {}
-    facts: dict[str, Json] = {}
-    stated: list[str] = []
-    for algorithm, base in bases.items():
-        nothing: dict[int, str] = {}
-        by_seed = found.attempt(nothing, partial(_digests, request, base, known, sizes, facts, stated))
-        digests.update({(algorithm, seed): digest for seed, digest in by_seed.items()})
-    if faults is None:
-        found.refuse()
-    snapshots, posteriors, models = ({name: size[part] for name, size in sizes.items()} for part in range(3))
     return Plan(
         request,
         dict(bases),
         runtime,
-        digests,
+        survey.digests,
         request.out.resolve(),
-        snapshots,
-        posteriors,
-        data_notes=tuple(dict.fromkeys(stated)),
-        model_bytes=models,
-        datasets=facts,
+        snapshot_bytes={name: size.snapshot for name, size in survey.sizes.items()},
+        posterior_bytes={name: size.posteriors for name, size in survey.sizes.items()},
+        data_notes=tuple(dict.fromkeys([*survey.stated, *told])),
+        model_bytes={name: size.model for name, size in survey.sizes.items()},
+        datasets=survey.facts,
     )
-
-
-def _digests(
-    request: TuneRequest,
-    base: TrialConfig,
-    known: dict[str, str],
-    sizes: dict[str, tuple[int, int, int]],
-    facts: dict[str, Json],
-    stated: list[str],
-) -> dict[int, str]:
-    """The data digest of every seed; the first one's data also show whether and how large the models can be built.
-
-    What is to be stated about the data, which is the same for every seed, goes to `stated`.
-    """
-    digests = {}
-    for index, seed in enumerate(request.every_seed):
-        config = base.replace({"seed": seed})
-        name = canonical_json([config.data.model_dump(mode="json"), config.federation.clients, seed])
-        if name not in known or index == 0:
-            dataset = request.engine.dataset(config, request.data_dir, request.cache_dir)
-            known[name] = dataset.digest
-            facts[dataset.digest] = request.engine.facts(config, dataset)
-            if index == 0:
-                stated += dataset.stated
-                _check_models(request, config, dataset)
-                _check_options(request, config, dataset)
-                _check_objectives(request, request.engine.measured(config, dataset))
-                snapshot, model = request.engine.state_bytes(config, dataset)
-                sizes[base.federation.algorithm] = snapshot, request.engine.posterior_bytes(config, dataset), model
-        digests[seed] = known[name]
-    return digests
-
-
-def _check_models(request: TuneRequest, config: TrialConfig, dataset: Any) -> None:
-    faults = Faults()
-    searched = [p.values for p in request.space.parameters if p.name == "training.model" and p.kind == "choice"]
-    for name in dict.fromkeys([config.training.model, *(value for values in searched for value in values)]):
-        faults.attempt(None, partial(request.engine.check, config.replace({"training.model": name}), dataset))
-    faults.refuse()
-
-
-def _check_options(request: TuneRequest, config: TrialConfig, dataset: Any) -> None:
-    """Raise ConfigError for searched options that this algorithm does not have."""
-    algorithm, faults = config.federation.algorithm, Faults()
-    for parameter in request.space.parameters:
-        named = [values for name, values in parameter.when if name == ALGORITHM]
-        if not parameter.name.startswith(OPTIONS) or any(algorithm not in values for values in named):
-            continue
-        try:
-            request.engine.check(config.replace({parameter.name: parameter.values[0]}), dataset)
-        except ConfigError as error:
-            faults.add([f"{fault}; search it with when: {{algorithm: NAME}}" for fault in error.faults])
-    faults.refuse()
-
-
-def _check_objectives(request: TuneRequest, measured: set[str]) -> None:
-    """Raise ConfigError for an objective whose group has no class in this dataset."""
-    missing = [name for name in request.objective_names if name not in measured]
-    if missing:
-        known = ", ".join(sorted(measured))
-        raise ConfigError(
-            f"{request.dataset} has no {' or '.join(missing)} classes, so nothing can be selected by that; choose a "
-            f"profile that has them (such as lt), or set `objectives` in the search space among {known}"
-        )
 
 
 def _device_class(device: str) -> str:

@@ -11,11 +11,15 @@ from typing import Literal
 
 from fedrela_bench.config import Json, TrialConfig, unknown_name
 from fedrela_bench.errors import ConfigError
-from fedrela_bench.study.engine import Engine, SimulationEngine
+from fedrela_bench.plugins import Plugin, active
+from fedrela_bench.study.controls import Control
+from fedrela_bench.study.engine import Engine
 from fedrela_bench.study.futility import Futility
 from fedrela_bench.study.samplers import check_sampler, check_storage
+from fedrela_bench.study.simulator import SimulationEngine
 from fedrela_bench.study.space import Space
 from fedrela_bench.study.spacefile import MOST_SEEDS, SEED_END
+from fedrela_bench.study.spaceplugs import plug_faults
 from fedrela_bench.tracking.ui import check_uri, default_uri
 
 ProgressMode = Literal["auto", "live", "lines", "json", "quiet"]
@@ -52,6 +56,8 @@ class TuneRequest:
     """Configurations of each algorithm that are confirmed; by default `CONFIRM_TOP`."""
     lr_drop: float | None = None
     """Adds arms with this factor on the learning rate from T on: without relabelling (the control), and with it."""
+    control: Control | None = None
+    """Adds to every relabelled configuration of the confirm stage one with this relabeler."""
     race: bool = False
     """Search with the first seed; the best third gets three, their front all."""
     futility: Futility | None = None
@@ -78,6 +84,8 @@ class TuneRequest:
     rolling_rounds: int | None = None
     """... and at most so many rounds."""
     engine: Engine = field(default_factory=SimulationEngine)
+    plugins: tuple[Plugin, ...] = field(default_factory=active)
+    """Code of one's own, which trials load before they start."""
 
     @property
     def target(self) -> int:
@@ -139,7 +147,8 @@ class TuneRequest:
     def resume_command(self) -> str:
         """What to type to go on."""
         plain = ["fedrela-bench", "tune", "--dataset", self.dataset, "--out", str(self.out)]
-        return self.command or shlex.join(plain)
+        given = [plugin.given for plugin in self.plugins if not plugin.distribution]
+        return self.command or shlex.join([*plain, *(word for name in given for word in ("--plugin", name))])
 
     def rooted(self) -> TuneRequest:
         """The same request with paths that hold in any working directory; `out` stays as the user wrote it."""
@@ -170,6 +179,7 @@ class TuneRequest:
         """What is wrong with the request itself, before machine, paths and data are looked at."""
         faults = [*self._budget_faults(), *seed_faults(self.all_seeds), *self._objective_faults()]
         faults += [*self._stage_faults(), *(seed_faults(self.confirm_seeds) if self.confirm_seeds is not None else ())]
+        faults += plug_faults(self.space.parameters, self.bases)
         missing = [name for name in self.space.algorithms if name not in self.bases]
         faults += [
             f"no base configuration for algorithm {name}; give one for every algorithm of the space" for name in missing
@@ -228,6 +238,7 @@ class TuneRequest:
     def _relabelled_only(self) -> list[str]:
         """Options without a meaning where nothing is relabelled or confirmed."""
         given = {"race": self.race, "futility": self.futility is not None, "lr-drop": self.lr_drop is not None}
+        given |= {"control": self.control is not None}
         given |= {"confirm-seeds": self.confirm_seeds is not None, "confirm-top": self.confirm_top is not None}
         names = [f"--{name}" for name, is_given in given.items() if is_given]
         why = f"--stage {BASE} has no relabelled runs and confirms nothing"

@@ -12,6 +12,7 @@ from typing import Any
 from fedrela_bench.choice import balanced
 from fedrela_bench.config import Json
 from fedrela_bench.intervals import bootstrap_interval, t_interval
+from fedrela_bench.study.controls import candidates
 from fedrela_bench.study.ledger import Ledger
 from fedrela_bench.study.plan import Outcome, Plan
 from fedrela_bench.study.space import ALGORITHM
@@ -51,7 +52,13 @@ class Row:
     paired: Mapping[str, PairedGain] = field(default_factory=dict)
     """Gain in every metric that the baseline has, too."""
     role: str = ""
-    """Of a fixed arm of the confirm stage with another learning rate from T on: control or drop."""
+    """Of an arm of the confirm stage: control or drop with another learning rate from T on, or relabeler."""
+    partner: str = ""
+    """Of the control of another row: that row's label, ..."""
+    relabeler: str = ""
+    """... what relabels in it, ..."""
+    against: Mapping[str, PairedGain] = field(default_factory=dict)
+    """... and what the other row has over it, in every metric of both."""
 
     def to_json(self) -> Json:
         """Plain values."""
@@ -60,6 +67,8 @@ class Row:
             "label": self.label,
             "trial": self.number,
             "role": self.role or None,
+            "control_of": self.partner or None,
+            "against": {name: asdict(gain) for name, gain in self.against.items()},
             "algorithm": self.algorithm,
             "point": dict(self.point),
             "status": outcome.status,
@@ -204,7 +213,7 @@ def best_rows(plan: Plan, trials: Sequence[Row], confirmed: Sequence[Row], seeds
         fronts = {name: pareto_front([row for row in trials if row.algorithm == name]) for name in plan.bases}
         return {name: choose(front, names)[names[0]] for name, front in fronts.items() if front}
     founded = better_founded(plan, confirmed, seeds)
-    return choose(pareto_front(founded or trials), names)
+    return choose(pareto_front(candidates(founded or trials, plan.bases)), names)
 
 
 def better_founded(plan: Plan, confirmed: Sequence[Row], seeds: Sequence[int]) -> list[Row]:

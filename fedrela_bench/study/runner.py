@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import time
 from collections.abc import Callable
 
+from fedrela_bench.errors import BenchError, StoreError
+from fedrela_bench.files import full_disk
 from fedrela_bench.study.confirm import confirmed_rows
 from fedrela_bench.study.connection import drop_temp, joined
+from fedrela_bench.study.controls import candidates
 from fedrela_bench.study.identity import register, study_lock, summarise, update
 from fedrela_bench.study.interrupt import Interrupts
 from fedrela_bench.study.models import best_records, free_models
@@ -28,6 +32,9 @@ from fedrela_bench.words import counted
 
 __all__ = ["Checked", "StudyResult", "TuneRequest", "make_plan", "preflight", "render_text", "tune"]
 
+ENDS: dict[bool, tuple[str, str]] = {True: ("interrupted", "KILLED"), False: ("failed", "FAILED")}
+"""How a study that was stopped, or failed, is recorded here and in MLflow."""
+FREE = "free some, and the same command goes on"
 BOUND_SECONDS = 90.0
 """From the first signal to the end of the process, whatever hangs."""
 
@@ -71,15 +78,28 @@ def _drive(checked: Checked, progress: Progress, began: float, leave: Callable[[
                 finally:
                     leave()
         except BaseException as error:
-            _release(session)
-            stopped = interrupts.adopt(error)
-            update(request.out, status="interrupted" if stopped else "failed")
-            sink.close("KILLED" if stopped else "FAILED", patience=30)
+            stopped, full = interrupts.adopt(error), full_disk(error)
+            _wind_up(session, sink, stopped)
+            if full is not None and not stopped and not isinstance(error, BenchError):
+                raise StoreError(f"no space is left on a disk ({full}); {FREE}: {request.resume_command}") from error
             if not stopped:
                 raise
             return _conclude(session, None, warnings, began)
         _release(session)
         return _conclude(session, sink, warnings, began)
+
+
+def _wind_up(session: Session, sink: Sink, stopped: bool) -> None:
+    """Give back what is in flight and say how the study ended; what fails now has its reason in what came before."""
+    out, (status, run_status) = session.plan.request.out, ENDS[stopped]
+    steps: list[Callable[[], object]] = [
+        lambda: _release(session),
+        lambda: update(out, status=status),
+        lambda: sink.close(run_status, patience=30),
+    ]
+    for step in steps:
+        with contextlib.suppress(OSError, BenchError):
+            step()
 
 
 def _release(session: Session) -> None:
@@ -111,7 +131,7 @@ def _conclude(session: Session, sink: Sink | None, warnings: list[str], began: f
         seeds=plan.seeds,
         baselines=baselines,
         trials=trials,
-        pareto=pareto_front(trials),
+        pareto=pareto_front(candidates(trials, plan.bases)),
         failed=failed,
         confirmed=confirmed_rows(plan, session.confirmed_arms(), request.final_seeds) if confirming else [],
         confirm_seeds=request.final_seeds if confirming else (),

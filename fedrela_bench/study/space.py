@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedrela_bench.config import Json, TrialConfig, unknown_name
+from fedrela_bench.config import RELABEL_PLUGS, Json, TrialConfig, unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.study.spacefile import load_space, parse_space
 from fedrela_bench.study.spacefind import find_space, list_spaces
@@ -22,6 +22,9 @@ ALGORITHM = "algorithm"
 MAX_ENUMERATED = 100_000
 PAPER_DEFAULT: Json = {"relabel.tau": 0.05, "relabel.start": 0.8, "relabel.period": 0}
 """FedReLa's recommended setting: 5 % of the local samples, once, after 80 % of the rounds."""
+PLAIN: Json = {"relabel.method": RELABEL_PLUGS["method"], "relabel.schedule": RELABEL_PLUGS["schedule"]}
+"""Its relabeler and schedule."""
+BEGIN: Json = {**PAPER_DEFAULT, **PLAIN}
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Space:
     seeds: tuple[int, ...] = (1,)
     trials: int = 20
     objectives: tuple[str, ...] | None = None
-    """None: overall and tail, or overall and minority in a step profile."""
+    """None: overall and tail, or overall and minority in a step profile; without tail classes see `survey`."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Dotted settings below the user's own; whoever builds the base configurations applies them."""
     path: str = ""
@@ -269,8 +272,8 @@ class Space:
 
 def _default(name: str, base: TrialConfig | None) -> tuple[bool, Any]:
     """Whether a field has a value to begin with, and that value."""
-    if name in PAPER_DEFAULT:
-        return True, PAPER_DEFAULT[name]
+    if name in BEGIN:
+        return True, BEGIN[name]
     if base is None or name.startswith("relabel."):
         return False, None
     values: Any = base.model_dump(mode="json")

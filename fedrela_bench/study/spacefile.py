@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrela_bench.config import Json, TrialConfig, field_names, unknown_name
+from fedrela_bench.config import FREE_FIELDS, Json, TrialConfig, field_names, unknown_name
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.plugins import space_of
 from fedrela_bench.study.spacefind import find_space
 from fedrela_bench.study.spaceforeign import foreign_faults
 from fedrela_bench.study.spacewhen import conditions, ordered
@@ -26,6 +27,8 @@ MOST_SEEDS = 100
 """Every configuration runs once for each."""
 SEED_END = 2**32
 REFUSED = {
+    "relabel.options": "has a parameter for every option, such as relabel.options.match",
+    "relabel.schedule_options": "has a parameter for every option, such as relabel.schedule_options.first",
     "seed": "is averaged over; list the seeds under `seeds`",
     "federation.algorithm": "is chosen under `algorithm`, which also brings the algorithm's own defaults",
     "federation.clients": "changes the data of every client; run one study for each number of clients",
@@ -45,9 +48,26 @@ def load_space(name_or_path: str | Path, fallback: bool = True) -> Space:
     """
     from fedrela_bench.yaml_io import load_mapping
 
+    own = space_of(str(name_or_path))
+    if own is not None:
+        return _of_plugin(str(name_or_path), own)
     path = find_space(name_or_path, fallback)
     document = load_mapping(path, "a search space")
     return parse_space(document.value, name=path.stem, path=str(path), header=_header(path.read_text(encoding="utf-8")))
+
+
+def _of_plugin(name: str, parameters: Mapping[str, Any]) -> Space:
+    """The space of an algorithm that brings its own; options may stand there by their bare names."""
+    full = {key if "." in str(key) else f"{OPTIONS}{key}": form for key, form in parameters.items()}
+    listed = {key: _lists(form) for key, form in full.items()}
+    return parse_space({"algorithm": [name], "parameters": listed}, name, f"search_space of {name}")
+
+
+def _lists(form: Any) -> Any:
+    """A range of a Python mapping as a file has it."""
+    if not isinstance(form, Mapping):
+        return form
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in form.items()}
 
 
 def _header(text: str) -> str:
@@ -175,7 +195,7 @@ def _parameters(value: Any, faults: list[str]) -> list[Parameter]:
 
 def _name_faults(name: str) -> list[str]:
     known = field_names()
-    if name in known or name.startswith(OPTIONS):
+    if name in known or name.startswith(FREE_FIELDS):
         return []
     return [unknown_name("field", name, name, known)]
 

@@ -1,171 +1,30 @@
-"""The stages that compute: baselines, search, confirmation; and what is told and listed on the way."""
+"""The stages that compute: baselines, search, confirmation."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from fedrela_bench.config import Json
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.study import tuner
-from fedrela_bench.study.batch import Crew, Job, run_jobs
-from fedrela_bench.study.confirm import RACE_SEEDS, Arm, first_heat, fixed_arms, leaders, winners
+from fedrela_bench.study.batch import Job, run_jobs
+from fedrela_bench.study.books import Books
+from fedrela_bench.study.confirm import RACE_SEEDS, Arm, first_heat, fixed_arms, leaders, winners, with_controls
 from fedrela_bench.study.failures import Failure, refuse
-from fedrela_bench.study.interrupt import Interrupts
 from fedrela_bench.study.ledger import Ledger, Proposal
-from fedrela_bench.study.nodes import Nodes
-from fedrela_bench.study.plan import Outcome, Plan, Trunk
+from fedrela_bench.study.plan import Trunk
 from fedrela_bench.study.results import label
-from fedrela_bench.study.space import ALGORITHM
 from fedrela_bench.study.worker import run_cell_task, run_trunk_task
-from fedrela_bench.tracking.manifest import Manifest, Record
-from fedrela_bench.tracking.progress import Item, Progress
 
-GRACE_SECONDS = 45.0
-"""How long running cells may take to finish their round after a stop request."""
 DEFAULTS_ONLY = (
     "no trial of a search is finished here, so only the paper's default is confirmed; run the search stage, too, to "
     "confirm the best configurations"
 )
-MOST_IN_A_ROW = 10
-"""Failed trials in a row after which nothing more is proposed."""
 
 
-class Session:
-    """One `tune` call's shared parts and its bookkeeping while it computes."""
-
-    def __init__(self, plan: Plan, manifest: Manifest, progress: Progress, interrupts: Interrupts) -> None:
-        self.plan = plan
-        self.manifest = manifest
-        self.progress = progress
-        self.interrupts = interrupts
-        self.nodes = Nodes(progress.note)
-        self.ledgers: list[Ledger] = []
-        self._roles = {plan.key(arm.point): arm.role for arm in fixed_arms(plan) if arm.role}
-        self.trunks_computed = 0
-        self.computed: set[str] = set()
-        """Keys of cells that this call computed."""
-        self._kept: dict[str, set[str]] = {}
-        """Keys of the cells that the store had of a trial when it began."""
-        self.rounds_computed = 0
-        self.failures: list[str] = []
-        """Messages of failures that are no trial's."""
-        self.remarks: list[str] = []
-        """What a user should know of and no run depends on."""
-        self.failed_in_a_row = 0
-
-    # bookkeeping -----------------------------------------------------------------------------------------------------
-
-    @property
-    def reused(self) -> int:
-        """Trials that the store answered."""
-        return sum(ledger.reused for ledger in self.ledgers)
-
-    @property
-    def cells_reused(self) -> int:
-        """Cells of this call's trials that were there, each counted once."""
-        outcomes = [ledger.finished[key] for ledger in self.ledgers for key in ledger.answered & ledger.finished.keys()]
-        there = set().union(*self._kept.values(), *(outcome.keys for outcome in outcomes))
-        return len(there - self.computed)
-
-    @property
-    def ended(self) -> bool:
-        """Whether to propose nothing more."""
-        return self.interrupts.stopping or self.broken
-
-    @property
-    def broken(self) -> bool:
-        """Whether so many trials failed in a row that the next would, too."""
-        return self.failed_in_a_row >= MOST_IN_A_ROW
-
-    def crew(self, gpus: float, limit: int) -> Crew:
-        """Where runs are computed."""
-        return Crew(self.plan, self.progress, self.interrupts, self.nodes, gpus, limit, GRACE_SECONDS)
-
-    def list_trunk(self, trunk: Trunk) -> None:
-        """Put a baseline on the tracking list."""
-        self.manifest.add(
-            Record(
-                kind="trunk",
-                key=trunk.entry.key,
-                folder=self.manifest.relative(trunk.entry.folder),
-                algorithm=trunk.algorithm,
-                seed=trunk.seed,
-                config=trunk.config.model_dump(mode="json"),
-                name=f"{trunk.algorithm} baseline seed {trunk.seed}",
-                created=time.time(),
-                trunk_key=trunk.entry.key,
-                tags=self._tags(trunk.algorithm, trunk.seed, f"baseline/{trunk.algorithm}"),
-            )
-        )
-
-    def _tags(self, algorithm: str, seed: int, config_key: str) -> dict[str, str]:
-        profile = self.plan.bases[algorithm].data.profile
-        digest = self.plan.digests[algorithm, seed]
-        version = self.plan.runtime.engine.version
-        facts = {"data_digest": digest, "profile": profile, "simulation_version": version}
-        return {**facts, "config_key": config_key}
-
-    def list_cells(self, point: Json, number: int | None, seeds: Sequence[int] | None = None, name: str = "") -> None:
-        """Put a configuration's runs on the tracking list."""
-        key, shown = self.plan.key(point), name or label(point)
-        role = {"arm": self._roles[key]} if key in self._roles else {}
-        for seed in seeds or self.plan.seeds:
-            lineage = self.plan.lineage(point, seed)
-            trunk, own, branches = lineage[0], lineage[-1], lineage[1:-1]
-            if own.entry.kind == "trunk" and self.plan.request.space.relabels:
-                continue
-            forks = own.entry.kind == "cell"
-            self.manifest.add(
-                Record(
-                    kind=own.entry.kind,
-                    key=own.entry.key,
-                    folder=self.manifest.relative(own.entry.folder),
-                    algorithm=point[ALGORITHM],
-                    seed=seed,
-                    config=own.config.model_dump(mode="json"),
-                    name=f"{shown} seed {seed}" if number is None else f"{number:03d} {label(point)} seed {seed}",
-                    created=time.time(),
-                    trunk_key=trunk.entry.key,
-                    trunk_folder=self.manifest.relative(trunk.entry.folder) if forks else "",
-                    fork_round=trunk.last if forks else 0,
-                    branch_folder=self.manifest.relative(branches[0].entry.folder) if branches else "",
-                    branch_round=own.first - 1,
-                    trial=number,
-                    tags={**self._tags(point[ALGORITHM], seed, key), **role},
-                )
-            )
-
-    def started(self, proposal: Proposal) -> None:
-        """A trial begins."""
-        self.list_cells(proposal.point, proposal.number)
-        own = [self.plan.lineage(proposal.point, seed)[-1] for seed in self.plan.seeds]
-        store = self.plan.runtime.store
-        there = {s.entry.key for s in own if store.result(s.entry.kind, s.entry.key) is not None}
-        self._kept.setdefault(proposal.key, there)
-        rounds = sum(segment.last - segment.first + 1 for segment in own)
-        journals = [segment.entry.journal.path for segment in own]
-        self.progress.begin(proposal.key, Item(f"trial {proposal.number} {label(proposal.point)}", journals, rounds))
-
-    def settled(self, proposal: Proposal, outcome: Outcome, rounds: int) -> None:
-        """A trial ended with or without a result."""
-        self._spend(rounds)
-        self.computed |= set(outcome.keys) - self._kept.get(proposal.key, set())
-        self.failed_in_a_row = self.failed_in_a_row + 1 if outcome.status == "failed" else 0
-        for seed in self.plan.seeds if outcome.status in ("failed", "futile") else ():
-            entry = self.plan.entry(proposal.point, seed)
-            note = self.manifest.fail if outcome.status == "failed" else self.manifest.stop
-            note(f"{entry.kind}:{entry.key}", outcome.error)
-        values = dict(zip(self.plan.request.objectives, outcome.values, strict=True)) if outcome.valid else {}
-        name = f"trial {proposal.number} {label(proposal.point)}"
-        self.progress.totals.reused = self.reused
-        self.progress.end(proposal.key, name, outcome.status, values, outcome.error)
-
-    def _spend(self, rounds: int) -> None:
-        self.rounds_computed += rounds
-        longest = max(base.federation.rounds for base in self.plan.bases.values())
-        self.progress.totals.full_runs += rounds / longest
+class Session(Books):
+    """One `tune` call while it computes."""
 
     # baselines -------------------------------------------------------------------------------------------------------
 
@@ -254,10 +113,11 @@ class Session:
             return []
         ledger = self.ledgers[0]
         if not request.race:
-            return [([*leaders(self.plan, ledger), *fixed_arms(self.plan)], request.final_seeds)]
+            arms = [*leaders(self.plan, ledger), *fixed_arms(self.plan)]
+            return [(with_controls(self.plan, arms), request.final_seeds)]
         heat, few = first_heat(self.plan, ledger), request.final_seeds[:RACE_SEEDS]
         best = winners(self.plan, heat, few)
-        return [(heat, few), ([*best, *fixed_arms(self.plan)], request.final_seeds)]
+        return [(heat, few), (with_controls(self.plan, [*best, *fixed_arms(self.plan)]), request.final_seeds)]
 
     def unconfirmed(self, arms: Sequence[Arm], seeds: Sequence[int]) -> tuple[list[Trunk], list[tuple[Arm, int]]]:
         """Baselines and cells that the store does not have yet."""
@@ -279,7 +139,7 @@ class Session:
             for trunk in self.plan.trunks(seeds, ()):
                 self.list_trunk(trunk)
             for arm in arms:
-                self.list_cells(arm.point, arm.number, seeds, arm.name)
+                self.list_cells(arm.point, arm.number, seeds, arm.name, arm.role)
 
     def confirm(self, gpus: float, limit: int) -> None:
         """Compute the best configurations and the fixed arms on all seeds."""
@@ -314,7 +174,7 @@ class Session:
         return [run for run in runs if (self.plan.entry(*run).folder / "result.json").exists()]
 
     def _job(self, arm: Arm, seed: int) -> Job:
-        self.list_cells(arm.point, arm.number, [seed], arm.name)
+        self.list_cells(arm.point, arm.number, [seed], arm.name, arm.role)
         own = self.plan.lineage(arm.point, seed)[-1]
         name, rounds = f"{arm.name} seed {seed}", own.last - own.first + 1
         return Job(name, own.entry.key, own.entry.journal.path, rounds, (arm.point, seed))

@@ -7,8 +7,9 @@ from typing import Any
 
 from fedrela_bench import __version__
 from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.rounds import ROUND_RULE
 from fedrela_bench.study.compute import missing, reach
-from fedrela_bench.study.curve import ROUND_RULE, class_arrays, final_metrics
+from fedrela_bench.study.curve import class_arrays, final_metrics
 from fedrela_bench.study.engine import Run, Runtime, Stopped
 from fedrela_bench.study.store import Entry, owner
 
@@ -51,7 +52,6 @@ def _commit(base: TrialConfig, dataset: Any, runtime: Runtime, entry: Entry, run
     entry.write_arrays("curves.npz", class_arrays(curve, last.confusion if last is not None else {}))
     entry.write_arrays("partition.npz", runtime.engine.partition(base, dataset))
     facts: Json = {"fork_round": 0, "trunk_key": entry.key, "computed_rounds": len(curve)}
-    facts["communication"] = dict(run.communication)
     return entry.commit({**facts, **summary(base, dataset, runtime, entry, run.status, curve, curve)})
 
 
@@ -69,21 +69,25 @@ def summary(
         curve: lines of rounds 1 to the last.
         own: the lines among them that this entry computed.
     """
-    memory = dict(runtime.engine.peak_memory())
+    memory, last = dict(runtime.engine.peak_memory()), curve[-1]["round"] if curve else 0
+    fingerprint = runtime.fingerprint(config, dataset.digest)
+    code = sorted({*fingerprint.plugins, *fingerprint.relabel_plugins})
     return {
         "kind": entry.kind,
         "key": entry.key,
         "status": status,
         "rounds": config.federation.rounds,
-        "last_round": curve[-1]["round"] if curve else 0,
+        "last_round": last,
         "round_rule": ROUND_RULE,
         "final": final_metrics(curve),
         "seconds": sum(line["result"]["seconds"] for line in own),
         "config": config.model_dump(mode="json"),
         "data_digest": dataset.digest,
-        "numerics": dict(runtime.fingerprint(config, dataset.digest).numerics),
+        "numerics": dict(fingerprint.numerics),
         "simulation_version": runtime.engine.version,
         "version": __version__,
         "owner": owner(),
+        **runtime.engine.costs(config, dataset, last),
         **({"gpu_memory": memory} if memory else {}),
+        **({"plugins": code} if code else {}),
     }

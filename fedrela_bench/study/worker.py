@@ -9,6 +9,7 @@ from typing import Any
 
 from fedrela_bench.config import Json, TrialConfig, canonical_json
 from fedrela_bench.errors import RunError
+from fedrela_bench.plugins import activate
 from fedrela_bench.study.cell import run_cell, run_model
 from fedrela_bench.study.engine import Stopped
 from fedrela_bench.study.failures import describe
@@ -113,6 +114,7 @@ def _guarded(plan: Plan, key: str, gpu_share: float, work: Callable[[], Json]) -
     meter, where = plan.runtime.meter, _where()
     meter.rounds = 0
     try:
+        activate(plan.request.plugins)
         with plan.runtime.engine.process(plan.runtime.threads, gpu_share):
             return {"status": "finished", "error": None, **where, **work(), "rounds": meter.rounds}
     except Stopped:

@@ -22,7 +22,7 @@ from fedrela_bench.tracking.manifest import Manifest, Record
 from fedrela_bench.tracking.naming import study_name
 from fedrela_bench.tracking.notes import NOTE, run_note
 from fedrela_bench.tracking.parent import Parent, facts_of
-from fedrela_bench.tracking.payload import final_metrics, read_result, round_metrics, tags_of
+from fedrela_bench.tracking.payload import cost_tags, final_metrics, read_result, round_metrics, tags_of
 from fedrela_bench.tracking.state import RunState, State, load_state, save_state
 from fedrela_bench.tracking.ui import check_uri, tracking_uri
 from fedrela_bench.tracking.view import COLOUR_TAG, colour_of
@@ -159,7 +159,7 @@ class Sink:
         finished = result if result is not None and last >= result["last_round"] else None
         if finished is not None:
             points += final_metrics(finished)
-            tags |= {"status": finished["status"], NOTE: self._note(record, finished)}
+            tags |= {"status": finished["status"], NOTE: self._note(record, finished), **cost_tags(finished)}
         elif record.id in errors and result is None:
             stopped = record.id in self._stopped
             status, name = ("stopped", "why") if stopped else ("failed", "error")

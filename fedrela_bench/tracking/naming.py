@@ -31,16 +31,23 @@ def run_name(record: Record, study: Mapping[str, Any]) -> str:
         return f"{record.algorithm} baseline {seed}"
     if record.trial is None:
         return f"{record.name.removesuffix(f' seed {record.seed}')} {seed}"
-    return " ".join([record.algorithm, *settings_of(record, study), seed])
+    relabeler = record.tags.get("relabeler", "")
+    who = [f"+ {relabeler}"] if relabeler and "relabel.method" not in _searched(study) else []
+    return " ".join([record.algorithm, *who, *settings_of(record, study), seed])
 
 
 def settings_of(record: Record, study: Mapping[str, Any]) -> list[str]:
     """What the study searches, as this run has it: ``tau=0.05``, ``T=0.80``."""
     from fedrela_bench.tracking.payload import flatten
 
-    searched = study.get("identity", {}).get("space", {}).get("parameters", {})
-    values = dict(flatten(record.config))
+    searched = _searched(study)
+    values = {"relabel.method": "fedrela", "relabel.schedule": "fixed", **dict(flatten(record.config))}
     return [f"{_short(name)}={_text(values[name], searched[name])}" for name in searched if name in values]
+
+
+def _searched(study: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = study.get("identity", {}).get("space", {}).get("parameters", {})
+    return found
 
 
 def _short(name: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedrela_bench.rounds import rule_text
 from fedrela_bench.tracking.manifest import Record
 from fedrela_bench.tracking.naming import settings_of
 
@@ -17,7 +18,6 @@ MOST_ROWS = 15
 """Of the Pareto table; the file has all."""
 MOST_CHARACTERS = 7500
 """Of a note; MLflow takes 8,000."""
-RULES = {"last5": "mean of the last five evaluated rounds"}
 STANDS = {"finished": "finished", "partial": "partly computed; the command below continues it"}
 Link = Callable[[str], str]
 """From a run's key to its link in the UI, or to an empty text."""
@@ -81,7 +81,7 @@ def _what(study: Mapping[str, Any], status: str) -> str:
         f"- searched: {'; '.join(_searched(space.get('parameters', {})))}",
         f"- objectives: {objectives}; every number is the mean over seeds "
         f"{', '.join(map(str, identity.get('seeds', ())))} (n = {len(identity.get('seeds', ()))}) of the "
-        f"{RULES.get(str(study.get('round_rule')), study.get('round_rule'))}",
+        f"{rule_text(study.get('round_rule'))}",
         f"- selection: {_selection(study)}",
         f"- {'; '.join(f'{name}: {study[name]}' for name in ('device', 'sampler', 'trials') if name in study)}",
     ]
@@ -202,7 +202,7 @@ def run_note(
     ]
     if reached:
         beside = ", in brackets the difference to its trunk" if base else ""
-        text += f"\n\nReached ({RULES.get(str(study.get('round_rule')), study.get('round_rule'))}{beside}): "
+        text += f"\n\nReached ({rule_text(study.get('round_rule'))}{beside}): "
         text += ", ".join(reached) + "."
     return text
 
@@ -219,10 +219,11 @@ def _trunk_text(record: Record) -> str:
 def _cell_text(record: Record, study: Mapping[str, Any], trunk: str) -> str:
     trial = f"trial {record.trial}" if record.trial is not None else "an arm of the confirm stage"
     own = max(record.fork_round, record.branch_round) + 1
+    who = record.tags.get("relabeler") or "FedReLa"
     shared = f"Rounds 1 to {record.fork_round} are those of {trunk}"
     if record.branch_round > record.fork_round:
         shared += f", rounds {record.fork_round + 1} to {record.branch_round} those of the run that relabels once"
     return (
-        f"Cell: {record.algorithm} relabelled by FedReLa ({', '.join(settings_of(record, study))}), seed "
+        f"Cell: {record.algorithm} relabelled by {who} ({', '.join(settings_of(record, study))}), seed "
         f"{record.seed}, {trial}. {shared}; its own rounds begin at {own}."
     )

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrela_bench.config import RelabelConfig
+from fedrela_bench.config import RELABEL_PLUGS, RelabelConfig, TrialConfig
+from fedrela_bench.neutral import neutral_values
 from fedrela_bench.tracking.manifest import Record
 from fedrela_bench.tracking.naming import run_name
 
@@ -29,20 +30,30 @@ ROUND_METRICS = (
     "relabel/changed",
     "time/round_seconds",
 )
-FINAL_METRICS = tuple(name for name in ROUND_METRICS if name.startswith(("test/", "val/")))
+RAREST = {"val/tail", "val/minority"}
+STAND_IN = "val/medium"
+"""Shown where the data have none of the rarest groups, since then it may be what a study selects by."""
+COSTS = ("down", "up", "total_down", "total_up")
 _ALWAYS = ("relabel.tau", "relabel.start", "relabel.period", "relabel.preset")
 
 
 def params_of(record: Record) -> dict[str, str]:
-    """The flattened configuration; relabel options at their defaults are left out, a trunk has none at all."""
+    """The flattened configuration; relabel options at their defaults are left out, a trunk has none at all.
+
+    So are fields that came later than the first studies, where they change nothing: runs of before and after are alike.
+    """
     defaults = dict(flatten(RelabelConfig().model_dump(mode="json"), "relabel."))
+    defaults |= dict(neutral_values(TrialConfig))
     shown = {}
     for name, value in flatten(record.config):
-        if name.startswith("relabel.") and name not in _ALWAYS and value == defaults.get(name):
+        if name not in _ALWAYS and name in defaults and value == defaults[name]:
             continue
         if name.startswith("relabel.") and record.kind == "trunk":
             continue
         shown[name] = str(value)
+    if record.kind != "trunk":
+        for name in ("method", "schedule"):
+            shown.setdefault(f"relabel.{name}", str(RELABEL_PLUGS[name]))
     return shown
 
 
@@ -66,13 +77,19 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def round_metrics(line: Mapping[str, Any]) -> list[tuple[str, float, int, int]]:
     """(name, value, milliseconds, step) of one journal line, with the time at which it was written."""
     metrics, stamp = line["result"]["metrics"], int(line["timestamp"] * 1000)
-    return [(name, float(metrics[name]), stamp, line["round"]) for name in ROUND_METRICS if name in metrics]
+    return [(name, float(metrics[name]), stamp, line["round"]) for name in _shown(metrics)]
 
 
 def final_metrics(result: Mapping[str, Any]) -> list[tuple[str, float, int, int]]:
     """The numbers by the round rule as ``final/...``; at step 0, which the UI draws as one bar for each run."""
     stamp, final = int(result["owner"]["time"] * 1000), result["final"]
-    return [(f"final/{name}", float(final[name]), stamp, 0) for name in FINAL_METRICS if name in final]
+    names = [name for name in _shown(final) if name.startswith(("test/", "val/"))]
+    return [(f"final/{name}", float(final[name]), stamp, 0) for name in names]
+
+
+def _shown(metrics: Mapping[str, float]) -> list[str]:
+    wanted = ROUND_METRICS if RAREST & metrics.keys() else (*ROUND_METRICS, STAND_IN)
+    return [name for name in wanted if name in metrics]
 
 
 def tags_of(record: Record, study: Mapping[str, Any]) -> dict[str, str]:
@@ -89,6 +106,29 @@ def tags_of(record: Record, study: Mapping[str, Any]) -> dict[str, str]:
     }
     versions = {f"version.{name}": str(value) for name, value in study.get("versions", {}).items()}
     return {**shared, **versions, **own, **record.tags, "mlflow.runName": run_name(record, study)}
+
+
+def cost_tags(result: Mapping[str, Any]) -> dict[str, str]:
+    """What a finished run sent, in floats, and what its messages guarantee; nothing where its record does not say."""
+    sent, privacy = result.get("communication"), result.get("privacy")
+    tags = {f"cost.{name}": str(sent[name]) for name in COSTS if name in sent} if isinstance(sent, Mapping) else {}
+    return tags | ({"privacy.guarantee": guarantee(privacy)} if isinstance(privacy, Mapping) else {})
+
+
+def guarantee(privacy: Mapping[str, Any]) -> str:
+    """One sentence about a run's differential privacy, from its record."""
+    setting = f"{privacy['level']} level, clip {privacy['clip']:g}, noise multiplier {privacy['noise_multiplier']:g}"
+    setting += f", {privacy['sampling']} sampling" if privacy["level"] == "sample" else ""
+    if not privacy["noise_multiplier"]:
+        return f"{setting}: no guarantee without noise"
+    at = f"at delta {privacy['delta']:g}, the largest of {privacy['clients']} clients over {privacy['rounds']} rounds"
+    if privacy["epsilon"] is not None:
+        return f"{setting}: epsilon {privacy['epsilon']:.4g} {at}"
+    before, given = privacy["epsilon_before_relabelling"], privacy["epsilon_labels_given"]
+    return (
+        f"{setting}: no guarantee of the whole run, since a relabelled sample's label depends on others; epsilon "
+        f"{before:.4g} up to T, {given:.4g} if the new labels were public, {at}"
+    )
 
 
 def write_artifacts(record: Record, folder: Path, target: Path, names: Sequence[str] = ()) -> None:
