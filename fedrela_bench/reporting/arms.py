@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedrela_bench.config import RelabelConfig
+from fedrela_bench.config import RelabelConfig, TrialConfig
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.neutral import neutral_values
 from fedrela_bench.reporting.evenness import one_per_seed, trunks_of
 from fedrela_bench.reporting.select import RoundRule, run_value, selection_metric, values_by_seed
 from fedrela_bench.reporting.source import TAGS, StudyRuns
@@ -21,8 +22,14 @@ from fedrela_bench.reporting.stats import summarize
 from fedrela_bench.yaml_io import parse_scalar
 
 _OF_THE_RUN = {"seed", "relabel.tau", "relabel.start", "relabel.period", "federation.algorithm", "federation.rounds"}
+_RELABELER = ("relabel.method", "relabel.options.")
+CONTROLS = ("relabeler", "searched control")
+"""What the tag `arm` says of runs whose relabeler is there to be compared with FedReLa."""
 OPTIONS = {f"relabel.{name}": value for name, value in RelabelConfig().model_dump(mode="json").items()}
-"""What a relabelled run does where it records nothing."""
+OPTIONS |= dict(neutral_values(TrialConfig))
+"""What a run does where it records nothing; of relabelling only a relabelled one."""
+parsed = cache(parse_scalar)
+"""A recorded text as a value; few different texts stand in very many runs."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Arm:
     @property
     def fork_round(self) -> int | None:
         """T, completed rounds before the first relabelling; None for a baseline."""
-        rounds = [parse_scalar(text) for text in self.runs["fork_round"] if text]
+        rounds = [parsed(text) for text in self.runs["fork_round"] if text]
         return None if self.is_baseline or not rounds else int(rounds[0])
 
     def values(self, runs: StudyRuns, metric: str, rule: RoundRule) -> dict[int, float]:
@@ -74,17 +81,17 @@ def usable(frame: pd.DataFrame, seeds: Iterable[int] | None) -> pd.DataFrame:
 def filtered(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     """Rows whose tags and configuration fields equal all the given values.
 
-    Relabelling options that a relabelled run does not record are at their defaults.
+    Options that a run does not record, and of relabelling a relabelled one, are at the values that are never recorded.
     """
     fits = np.ones(len(frame), dtype=bool)
-    trunks = frame["kind"].tolist()
+    kinds = frame["kind"].tolist()
     for name, wanted in where.items():
         column = name if name in TAGS else f"param:{name}"
         values = frame[column].tolist() if column in frame else [None] * len(frame)
         if name in OPTIONS:
             values = [
-                OPTIONS[name] if kind != "trunk" and pd.isna(value) else value
-                for kind, value in zip(trunks, values, strict=True)
+                OPTIONS[name] if pd.isna(value) and (kind != "trunk" or not name.startswith("relabel.")) else value
+                for kind, value in zip(kinds, values, strict=True)
             ]
         fits &= np.fromiter((_equal(value, wanted) for value in values), dtype=bool, count=len(values))
     return frame[fits]
@@ -124,10 +131,13 @@ def automatic_label(frame: pd.DataFrame, group: pd.DataFrame) -> str:
     parts = [str(first["algorithm"])]
     if first["kind"] != "trunk":
         tau, period = _param(first, "relabel.tau"), _param(first, "relabel.period")
+        parts[0] += f" + {first['relabeler']}" if first["relabeler"] else ""
         parts += [f"τ={tau}" if tau else "no relabelling"]
         parts += [f"T={first['fork_round']} of {_param(first, 'federation.rounds')}"]
         parts += [f"period {period}"] if period else []
     names = _varied(frame, str(first["kind"]), str(first["algorithm"]))
+    names = [name for name in names if not (first["relabeler"] and name.startswith(_RELABELER))]
+    names = [name for name in names if name != _RELABELER[0]]
     return ", ".join([*parts, *(f"{_short(name, names)}={_figures(_param(first, name))}" for name in names)])
 
 
@@ -177,7 +187,7 @@ def configurations(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def _add(arms: list[Arm], runs: StudyRuns, part: pd.DataFrame, row: RowSpec, spec: ReportSpec) -> None:
     mark = f" ({row.mark})" if row.mark else ""
-    groups = configurations(filtered(part, row.runs))
+    groups = configurations(filtered(_with_controls(part, row), row.runs))
     chosen = _choose(runs, groups, row, spec.round_rule)
     if not chosen and not row.optional:
         whose = {"algorithm": part["algorithm"].iloc[0]} if spec.per_algorithm and len(part) else {}
@@ -189,6 +199,11 @@ def _add(arms: list[Arm], runs: StudyRuns, part: pd.DataFrame, row: RowSpec, spe
             arms.append(Arm((row.name or automatic_label(runs.frame, group)) + mark, group, row.reference))
         elif mark:
             arms[shown[0]] = replace(arms[shown[0]], label=arms[shown[0]].label + mark)
+
+
+def _with_controls(part: pd.DataFrame, row: RowSpec) -> pd.DataFrame:
+    """Controls of FedReLa stand only in rows that ask for them by `arm` or `relabel.method`."""
+    return part if {"arm", "relabel.method"} & set(row.runs) else part[~part["arm"].isin(CONTROLS)]
 
 
 def _choose(runs: StudyRuns, groups: dict[str, pd.DataFrame], row: RowSpec, rule: RoundRule) -> list[pd.DataFrame]:
@@ -219,7 +234,7 @@ def _relabelling(group: pd.DataFrame) -> tuple[float, ...]:
 
 
 def _equal(value: object, wanted: object) -> bool:
-    given = _parsed(value) if isinstance(value, str) else value
+    given = parsed(value) if isinstance(value, str) else value
     if isinstance(wanted, int | float) and not isinstance(wanted, bool):
         return (
             isinstance(given, int | float) and not isinstance(given, bool) and math.isclose(given, wanted, rel_tol=1e-9)
@@ -227,18 +242,14 @@ def _equal(value: object, wanted: object) -> bool:
     return bool(given == wanted) or str(value) == str(wanted)
 
 
-_parsed = cache(parse_scalar)
-"""Few different texts stand in very many runs."""
-
-
 def _param(row: pd.Series[Any], name: str) -> Any:
     value = row.get(f"param:{name}")
-    return parse_scalar(value) if isinstance(value, str) else value
+    return parsed(value) if isinstance(value, str) else value
 
 
 def _varied(frame: pd.DataFrame, kind: str, algorithm: str) -> list[str]:
     same = ((frame["kind"] == kind) & (frame["algorithm"] == algorithm)).to_numpy()
-    names = [str(name).removeprefix("param:") for name in frame.columns if str(name).startswith("param:")]
+    names = sorted(str(name).removeprefix("param:") for name in frame.columns if str(name).startswith("param:"))
     values = {name: frame[f"param:{name}"].to_numpy()[same] for name in names if name not in _OF_THE_RUN}
     return [name for name, own in values.items() if len([value for value in set(own) if not pd.isna(value)]) > 1]
 

@@ -171,7 +171,7 @@ def draw_gallery(found: Gallery, data: TrainingData, title: str, path: Path) -> 
     for panel in axes[2 * count :]:
         panel.set_axis_off()
     headline(figure, title)
-    save(figure, path)
+    save(figure, path, photos=True)
 
 
 def _repeats(values: Iterator[Any]) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+from fedrela_bench.reporting.database import fetch, is_database
 
 
 class Histories:
@@ -29,7 +29,7 @@ class Histories:
 
     def __call__(self, run_id: str, metric: str) -> pd.Series[float]:
         """One curve; empty where the run does not have the metric."""
-        if self._uri.partition(":")[0].partition("+")[0] not in DATABASES:
+        if not is_database(self._uri):
             history = self._client.get_metric_history(run_id, metric)
             return _curve([point.step for point in history], [point.value for point in history])
         if metric not in self._known:
@@ -39,16 +39,14 @@ class Histories:
     def _read(self, metric: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
         """Run ids with steps and values, in the order in which they were logged."""
         from mlflow.store.tracking.dbmodels.models import SqlMetric, SqlRun
-        from sqlalchemy import create_engine, select
-        from sqlalchemy.pool import NullPool
+        from sqlalchemy import select
 
         columns = (SqlMetric.run_uuid, SqlMetric.step, SqlMetric.value, SqlMetric.is_nan)
         # In MLflow's order of a history, so that the last point of a round is the same one.
         order = (SqlMetric.run_uuid, SqlMetric.timestamp, SqlMetric.step, SqlMetric.value)
         query = select(*columns).join(SqlRun, SqlRun.run_uuid == SqlMetric.run_uuid).order_by(*order)
         query = query.where(SqlMetric.key == metric, SqlRun.experiment_id == int(self._experiment))
-        with create_engine(self._uri, poolclass=NullPool).connect() as connection:
-            rows = connection.execute(query).fetchall()
+        rows = fetch(self._uri, query)
         if not rows:
             return
         runs, steps, values, gaps = zip(*rows, strict=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.cells import cell_text, gains_table, interval_text, spans
+from fedrela_bench.reporting.gridnotes import MARKS
 from fedrela_bench.reporting.page import SCRIPT, STYLE
 from fedrela_bench.reporting.standing import Standing, standings
 from fedrela_bench.reporting.table import Cell, Column, Gain, Measure, Table
@@ -19,13 +21,19 @@ TAGS: dict[Standing, str] = {"best": "<strong>%s</strong>", "second": '<span cla
 LEGEND: dict[Standing, str] = {"best": "bold: best of its column", "second": "underlined: second"}
 
 
-def html(table: Table, pictures: Sequence[tuple[str, str]] = (), folder: Path | None = None) -> str:
+def html(
+    table: Table,
+    pictures: Sequence[tuple[str, str]] = (),
+    folder: Path | None = None,
+    left_out: Sequence[str] = (),
+) -> str:
     """A page: table with the best bold and the second underlined, notes, gains with intervals, figures, facts.
 
     Args:
         table: what to render.
         pictures: (file name, caption) of each figure; the picture itself goes into the page.
         folder: where the figures are.
+        left_out: a line for every figure that is not there.
 
     Raises:
         ConfigError: a figure that a page cannot hold.
@@ -36,9 +44,9 @@ def html(table: Table, pictures: Sequence[tuple[str, str]] = (), folder: Path | 
         f"<h1>{escape(table.title)}</h1>",
         *([f"<p>{escape(table.summary)}</p>"] if table.summary else []),
         *_table(table, _legend(table)),
-        *_notes(table),
+        *_notes(table.notes),
         *(["<h2>Paired gains</h2>", *_table(gains, "Mean difference, pairs (n), intervals")] if gains else []),
-        *_figures(pictures, folder or Path()),
+        *_figures(pictures, folder or Path(), left_out),
         *_facts(table),
         f"</main>\n<script>{SCRIPT}</script>\n</body>\n</html>",
     ]
@@ -84,7 +92,12 @@ def _groups(table: Table) -> Iterator[str]:
 
 
 def _heading(column: Column) -> str:
-    return f'<th scope="col"{_kind(column)}>{escape(column.title)}</th>'
+    return f'<th scope="col"{_kind(column)}>{_joined(escape(column.title))}</th>'
+
+
+def _joined(text: str) -> str:
+    """Text whose lines never end between a sign and what it belongs to."""
+    return re.sub(rf"(?<=Δ) | (?=[{MARKS}])", "\u00a0", text)
 
 
 def _kind(column: Column) -> str:
@@ -95,7 +108,7 @@ def _cell(place: int, column: Column, cell: Cell, standing: Standing | None) -> 
     text = _interval_below(cell) if isinstance(cell, Gain) else escape(cell_text(cell))
     text = text if standing is None else TAGS[standing] % text
     if place == 0:
-        return f'<th scope="row" class="text">{text}</th>'
+        return f'<th scope="row" class="text">{_joined(text)}</th>'
     return f"<td{_kind(column)}{_sort_value(cell)}>{text}</td>"
 
 
@@ -111,15 +124,15 @@ def _sort_value(cell: Cell) -> str:
     return ' data-value=""' if cell is None else ""
 
 
-def _notes(table: Table) -> Iterator[str]:
-    if table.notes:
+def _notes(notes: Sequence[str]) -> Iterator[str]:
+    if notes:
         yield '<ul class="notes">'
-        yield from (f"<li>{escape(note)}</li>" for note in table.notes)
+        yield from (f"<li>{escape(note)}</li>" for note in notes)
         yield "</ul>"
 
 
-def _figures(pictures: Sequence[tuple[str, str]], folder: Path) -> Iterator[str]:
-    if pictures:
+def _figures(pictures: Sequence[tuple[str, str]], folder: Path, left_out: Sequence[str]) -> Iterator[str]:
+    if pictures or left_out:
         yield "<h2>Figures</h2>"
     for name, caption in pictures:
         media = MEDIA.get(Path(name).suffix.lower())
@@ -128,6 +141,7 @@ def _figures(pictures: Sequence[tuple[str, str]], folder: Path) -> Iterator[str]
         data = base64.b64encode((folder / name).read_bytes()).decode("ascii")
         yield f'<figure>\n<img alt="{escape(caption)}" src="data:{media};base64,{data}">'
         yield f"<figcaption>{escape(caption)}</figcaption>\n</figure>"
+    yield from _notes(left_out)
 
 
 def _facts(table: Table) -> Iterator[str]:

@@ -10,12 +10,13 @@ from fedrela_bench.reporting.standing import standings
 from fedrela_bench.reporting.table import Column, Table
 
 
-def markdown(table: Table, pictures: Sequence[tuple[str, str]] = ()) -> str:
+def markdown(table: Table, pictures: Sequence[tuple[str, str]] = (), left_out: Sequence[str] = ()) -> str:
     """Title, aligned table with the best in bold, facts, notes, gains with both intervals, links to the figures.
 
     Args:
         table: what to render.
         pictures: (file name beside the Markdown, caption) of each figure.
+        left_out: a line for every figure that is not there.
     """
     lines = [f"## {_escape(table.title)}", "", *_grid(table)]
     lines += ["", *(f"- {name}: {_escape(value)}" for name, value in table.facts)]
@@ -26,6 +27,8 @@ def markdown(table: Table, pictures: Sequence[tuple[str, str]] = ()) -> str:
         lines += ["", f"### {_escape(gains.title)}", "", *_grid(gains)]
     for name, caption in pictures:
         lines += ["", f"![{_escape(caption)}]({quote(name)})"]
+    if left_out:
+        lines += ["", *(f"- {_escape(text)}" for text in left_out)]
     return "\n".join(lines) + "\n"
 
 

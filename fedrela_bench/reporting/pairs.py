@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedrela_bench.choice import balanced
-from fedrela_bench.reporting.arms import Arm, objective_means
+from fedrela_bench.reporting.arms import CONTROLS, Arm, objective_means
 from fedrela_bench.reporting.evidence import NotDrawn
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def pairs(runs: StudyRuns, arms: Sequence[Arm], rule: RoundRule) -> list[Pair]:
 
 
 def _relabels(arm: Arm) -> bool:
+    if arm.runs["arm"].isin(CONTROLS).any():
+        return False
     taus = arm.runs.get("param:relabel.tau")
     return taus is None or bool((taus.astype(float) > 0).all())
 

@@ -159,6 +159,7 @@ def _first_objective(found: Parallel) -> int:
 def _draw_lines(panel: Any, found: Parallel) -> Any:
     import matplotlib as mpl
     from matplotlib.cm import ScalarMappable
+    from matplotlib.collections import LineCollection
     from matplotlib.colors import Normalize
 
     low, high = float(found.values.min()), float(found.values.max())
@@ -166,8 +167,8 @@ def _draw_lines(panel: Any, found: Parallel) -> Any:
     heights = np.array([np.where(np.isnan(axis.places), -0.1, axis.places) for axis in found.axes])
     if any(np.isnan(axis.places).any() for axis in found.axes):
         panel.annotate("not a setting of the algorithm", (0.0, -0.1), fontsize=7, va="bottom", style="italic")
-    for place, value in enumerate(found.values):
-        best = place == len(found.values) - 1
-        style = {"linewidth": 3.0 if best else 1.1, "alpha": 1.0 if best else 0.75, "zorder": 4 if best else 2}
-        panel.plot(range(len(found.axes)), heights[:, place], color=colours.to_rgba(value), **style)
+    x = np.broadcast_to(np.arange(len(found.axes)), heights.T.shape)
+    lines, shades = np.stack([x, heights.T], axis=-1), colours.to_rgba(found.values)
+    panel.add_collection(LineCollection(list(lines[:-1]), colors=shades[:-1], linewidths=1.1, alpha=0.75, zorder=2))
+    panel.add_collection(LineCollection([lines[-1]], colors=shades[-1:], linewidths=3.0, zorder=4))
     return colours

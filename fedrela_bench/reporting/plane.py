@@ -175,6 +175,8 @@ def _xy(points: Sequence[Point]) -> tuple[list[float], list[float]]:
 
 
 def _draw_picks(axes: Any, picks: Mapping[str, Point]) -> None:
+    from matplotlib.patheffects import withStroke
+
     places: dict[tuple[float, float], list[str]] = {}
     for name, point in picks.items():
         places.setdefault((point.x, point.y), []).append(name)
@@ -183,7 +185,8 @@ def _draw_picks(axes: Any, picks: Mapping[str, Point]) -> None:
         axes.plot([x], [y], **RING)
         side, offset = ("left", 11) if x < middle else ("right", -11)
         style = {"textcoords": "offset points", "fontsize": 8, "ha": side, "va": "center", "zorder": 5}
-        axes.annotate("\n".join(names), (x, y), (offset, 0), **style)
+        rim = [withStroke(linewidth=2.5, foreground="white")]
+        axes.annotate("\n".join(names), (x, y), (offset, 0), path_effects=rim, **style)
 
 
 def _draw_legend(figure: Any, axes: Any) -> None:
@@ -196,6 +199,5 @@ def _draw_legend(figure: Any, axes: Any) -> None:
         axes.plot([], [], **RING)[0],
     ]
     words = ["trial", "Pareto front of the algorithm", "no relabelling", "chosen"]
-    figure.legend(
-        [*handles, *shapes], [*labels, *words], fontsize=8, frameon=False, ncols=4, loc="outside lower center"
-    )
+    style = {"fontsize": 8, "frameon": False, "ncols": 4, "labelspacing": 1.0, "loc": "outside lower center"}
+    figure.legend([*handles, *shapes], [*labels, *words], **style)

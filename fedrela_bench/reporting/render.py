@@ -50,7 +50,12 @@ def check_formats(text: str) -> list[str]:
 
 
 def write_table(
-    table: Table, folder: Path, stem: str, formats: Sequence[str], pictures: Sequence[tuple[str, str]] = ()
+    table: Table,
+    folder: Path,
+    stem: str,
+    formats: Sequence[str],
+    pictures: Sequence[tuple[str, str]] = (),
+    left_out: Sequence[str] = (),
 ) -> list[Path]:
     """Write ``<folder>/<stem>.<format>`` for each format; returns the paths.
 
@@ -60,16 +65,17 @@ def write_table(
         stem: of the file names.
         formats: of `RENDERERS`.
         pictures: (file name, caption) of each figure: linked in Markdown, inside the HTML.
+        left_out: a line for every figure that is not there, for both.
     """
     written = []
     for name in formats:
         path = folder / f"{stem}.{name}"
-        write_atomically(path, _text(table, name, folder, pictures).encode())
+        write_atomically(path, _text(table, name, folder, pictures, left_out).encode())
         written.append(path)
     return written
 
 
-def _text(table: Table, name: str, folder: Path, pictures: Sequence[tuple[str, str]]) -> str:
+def _text(table: Table, name: str, folder: Path, pictures: Sequence[tuple[str, str]], left_out: Sequence[str]) -> str:
     if name == "md":
-        return markdown(table, pictures)
-    return html(table, pictures, folder) if name == "html" else RENDERERS[name](table)
+        return markdown(table, pictures, left_out)
+    return html(table, pictures, folder, left_out) if name == "html" else RENDERERS[name](table)

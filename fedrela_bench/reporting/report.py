@@ -68,7 +68,7 @@ def render_report(
         drawn = _figures(runs, wanted, folder, stem, published, read)
         mark = f" {DAGGER}" if any(note.startswith(DAGGER) for note in table.notes) else ""
         pictures = [(path.name, f"{caption}{mark}") for path, caption in drawn.files.items()]
-        files = [*write_table(table, folder, stem, formats, pictures), *drawn.files]
+        files = [*write_table(table, folder, stem, formats, pictures, drawn.left_out), *drawn.files]
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
     return Report(table, tuple(files), drawn.left_out)

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Literal
 
 import pandas as pd
 
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.otherheads import OTHER_HEAD
 from fedrela_bench.reporting.source import StudyRuns
-from fedrela_bench.rounds import LAST
+from fedrela_bench.rounds import LAST, ROUND_RULES, RoundRule
 
-RoundRule = Literal["last", "last5", "best_selected", "best_oracle"]
-ROUND_RULES: dict[RoundRule, str] = {
-    "last": "last evaluated round",
-    "last5": "mean of the last five evaluated rounds",
-    "best_selected": "round with the best accuracy on the selection slice",
-    "best_oracle": "best round by the reported test accuracy itself",
-}
+__all__ = ["ROUND_RULES", "RoundRule"]
+
 DAGGER = "†"
 COUNTS = ("relabeled_per_client",)
 """Metrics that count samples; all others are accuracies."""

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from fedrela_bench.reporting.spec import ReportSpec
 
 TAU = "relabel.tau"
+PLAIN = "fedrela"
 LEAST = 2
 """Values that a line needs."""
+BARS = 12
+"""Values up to which the deviation is drawn as bars; more of them hide the lines."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,8 @@ def _rank(family: Sequence[Trial], parameter: str) -> tuple[float, ...]:
     recommended = {TAU: 0.05, START: 0.8, "relabel.period": 0, "relabel.post_relabel_lr_scale": 1.0}
     settings = family[0].settings
     away = [abs(float(settings[name]) - value) for name, value in recommended.items() if _is_number(settings.get(name))]
-    return (len({trial.settings[parameter] for trial in family}), -sum(away), len(family))
+    plain = settings.get("relabel.method", PLAIN) == PLAIN
+    return (plain, len({trial.settings[parameter] for trial in family}), -sum(away), len(family))
 
 
 def _is_number(value: object) -> bool:
@@ -229,16 +233,15 @@ def draw_sensitivity(found: Sensitivity, title: str, split: str, path: Path) -> 
 def _draw_line(line: Line, above: Sequence[Any], below: Sequence[Any], colour: str, marker: str) -> None:
     shape: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5}
     hollow = {**shape, "linestyle": "none", "fillstyle": "none", "alpha": 0.5, "markersize": 4}
-    bars = {**shape, "linewidth": 1.5, "capsize": 2.5, "elinewidth": 1.0}
     for place, panel in enumerate(above):
         panel.plot(line.cloud_x, line.cloud[place], **hollow)
-        panel.errorbar(line.x, line.mean[place], _or_none(line.std[place]), label=line.algorithm, **bars)
+        _draw_spread(panel, line.x, line.mean[place], line.std[place], label=line.algorithm, **shape)
     for place, panel in enumerate(above[:-1]):
         ends = [line.cloud_x.min(), line.cloud_x.max()]
         dots = {**hollow, "linestyle": ":", "linewidth": 1.3, "alpha": 1.0, "markevery": [1], "markersize": 7}
         panel.plot(ends, [line.base[place]] * 2, label=f"{line.algorithm}: no relabelling", **dots)
         below[place].plot(line.cloud_x, line.cloud_gain[place], **hollow)
-        below[place].errorbar(line.x, line.gain[place], _or_none(line.gain_std[place]), **bars)
+        _draw_spread(below[place], line.x, line.gain[place], line.gain_std[place], **shape)
 
 
 def _draw_published(line: PublishedLine, above: Sequence[Any], below: Sequence[Any], colour: str) -> None:
@@ -249,5 +252,12 @@ def _draw_published(line: PublishedLine, above: Sequence[Any], below: Sequence[A
         panel.plot(line.x, line.gain[place], linewidth=1.2, **style)
 
 
-def _or_none(std: np.ndarray) -> np.ndarray | None:
-    return None if np.isnan(std).all() else std
+def _draw_spread(panel: Any, x: np.ndarray, mean: np.ndarray, std: np.ndarray, **shape: Any) -> None:
+    """A line with its deviation: bars while they can be told apart, then a band."""
+    known = not np.isnan(std).all()
+    if len(x) <= BARS:
+        panel.errorbar(x, mean, std if known else None, linewidth=1.5, capsize=2.5, elinewidth=1.0, **shape)
+        return
+    panel.plot(x, mean, linewidth=1.2, **{**shape, "markersize": 3})
+    if known:
+        panel.fill_between(x, mean - std, mean + std, color=shape["color"], alpha=0.12, linewidth=0)

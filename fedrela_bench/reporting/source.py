@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ import pandas as pd
 from fedrela_bench.errors import ConfigError, StoreError
 from fedrela_bench.reporting.artifacts import Artifacts, MlflowArtifacts, NoArtifacts, parse_arrays
 from fedrela_bench.reporting.baselines import baselines_of
+from fedrela_bench.reporting.database import Run, child_runs, is_database, unreadable
 from fedrela_bench.reporting.histories import Histories
 from fedrela_bench.reporting.otherheads import OTHER_HEAD, other_head
 from fedrela_bench.yaml_io import parse_yaml
@@ -27,6 +28,7 @@ TAGS = (
     "seed",
     "trial",
     "arm",
+    "relabeler",
     "config_key",
     "key",
     "trunk_key",
@@ -41,6 +43,11 @@ TAGS = (
     "version.fedrela_bench",
     "version.torch",
     "simulation_version",
+    "cost.down",
+    "cost.up",
+    "cost.total_down",
+    "cost.total_up",
+    "privacy.guarantee",
 )
 """Tags that become columns of `StudyRuns.frame` under their own names."""
 
@@ -136,14 +143,16 @@ def read_study(study: Path, uri: str | None = None) -> StudyRuns:
     record = study_record(study)
     store = uri or str(record.get("tracking_uri") or f"sqlite:///{study / 'mlflow.db'}")
     client = _client(store)
-    found = list(_child_runs(client, record))
+    experiment = _experiment(client, str(record["experiment"]))
+    listed = () if experiment is None else _runs(client, store, experiment, str(record["study"]))
+    found = [_flat(run, record["identity"]) for run in listed]
     if not found:
         raise StoreError(
             f"{study}: MLflow holds no run of this study yet; fetch what is computed with fedrela-bench sync "
             f"{shlex.quote(str(study))}, or continue with: {continue_command(study)}"
         )
     objectives = tuple(str(name).rpartition("/")[2] for name in record["identity"]["objectives"])
-    histories = Histories(client, store, client.get_experiment_by_name(record["experiment"]).experiment_id)
+    histories = Histories(client, store, str(experiment))
     notes = tuple(str(note) for note in record.get("data_notes", ()))
     artifacts = MlflowArtifacts(client)
     return StudyRuns(str(record["dataset"]), runs_frame(found), histories, objectives, notes, artifacts)
@@ -199,33 +208,50 @@ def _client(uri: str) -> Any:
     return MlflowClient(tracking_uri=uri)
 
 
-def _child_runs(client: Any, record: dict[str, Any]) -> Iterable[dict[str, Any]]:
+def _experiment(client: Any, name: str) -> str | None:
+    """The id of an experiment, if there is one."""
     from mlflow.exceptions import MlflowException
 
     try:
-        experiment = client.get_experiment_by_name(record["experiment"])
-        if experiment is None:
-            return
-        token = None
+        found = client.get_experiment_by_name(name)
+    except MlflowException as error:
+        raise unreadable(error) from None
+    return None if found is None else str(found.experiment_id)
+
+
+def _runs(client: Any, uri: str, experiment: str, study: str) -> Iterator[Run]:
+    return child_runs(uri, experiment, study) if is_database(uri) else served_runs(client, experiment, study)
+
+
+def served_runs(client: Any, experiment: str, study: str) -> Iterator[Run]:
+    """A study's runs without its parent, through MLflow's client.
+
+    Args:
+        client: MLflow's.
+        experiment: id.
+        study: the value of the tag `study`.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    from mlflow.exceptions import MlflowException
+
+    token, wanted = None, f"tags.study = '{study}' and tags.kind != 'study'"
+    try:
         while True:
-            page = client.search_runs(
-                [experiment.experiment_id],
-                filter_string=f"tags.study = '{record['study']}' and tags.kind != 'study'",
-                max_results=1000,
-                page_token=token,
-            )
+            page = client.search_runs([experiment], filter_string=wanted, max_results=1000, page_token=token)
             for run in page:
-                yield _flat(run, record["identity"])
+                last = max((float(metric.step) for metric in run.data.to_proto().metrics), default=math.nan)
+                yield Run(run.info.run_id, run.info.status, run.data.tags, run.data.params, run.data.metrics, last)
             token = page.token
             if not token:
                 return
     except MlflowException as error:
-        raise StoreError(f"the MLflow store cannot be read ({error}); check that it is there and reachable") from None
+        raise unreadable(error) from None
 
 
-def _flat(run: Any, identity: dict[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {"run_id": run.info.run_id, "run_status": run.info.status}
-    row |= {name: run.data.tags.get(name, str(identity.get(name, ""))) for name in TAGS}
-    row |= {f"param:{name}": value for name, value in run.data.params.items()}
-    row["last_round"] = max((metric.step for metric in run.data.to_proto().metrics), default=math.nan)
-    return row | {f"metric:{name}": value for name, value in run.data.metrics.items()}
+def _flat(run: Run, identity: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {"run_id": run.run_id, "run_status": run.status, "last_round": run.last_round}
+    row |= {name: run.tags.get(name, str(identity.get(name, ""))) for name in TAGS}
+    row |= {f"param:{name}": run.params[name] for name in sorted(run.params)}
+    return row | {f"metric:{name}": run.metrics[name] for name in sorted(run.metrics)}

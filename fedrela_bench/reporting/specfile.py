@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fedrela_bench.config import faults_of, field_names, unknown_name
+from fedrela_bench.config import FREE_FIELDS, faults_of, field_names, unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.published import Published, load_published
 from fedrela_bench.reporting.settings import RunsSpec, SettingSpec
@@ -21,7 +21,6 @@ from fedrela_bench.yaml_io import Document, load_mapping
 
 M = TypeVar("M", bound=BaseModel)
 CHOICES = re.compile(rf"only|each|front|best:({'|'.join(METRICS)})")
-FREE = "federation.options."
 LISTS = ("rows", "settings", "runs")
 """Parts of a spec that are checked one by one, so that one message has the faults of all."""
 
@@ -47,7 +46,7 @@ class _Reader:
         """Note the names of a mapping that do not exist."""
         listed = list(known)
         for name in given if isinstance(given, Mapping) else ():
-            if name not in listed and not str(name).startswith(FREE):
+            if name not in listed and not str(name).startswith(FREE_FIELDS):
                 self.fault(place, unknown_name(kind, f"{prefix}: {name}", str(name), listed))
 
     def filters(self, given: object, prefix: str, place: str) -> None:
@@ -134,7 +133,7 @@ def _runs(reader: _Reader, values: object) -> RunsSpec | None:
     allowed = [name for name in field_names() if name.startswith("relabel.")]
     for number, point in enumerate(points if isinstance(points, list) else (), 1):
         for name in point if isinstance(point, Mapping) else ():
-            if name not in allowed:
+            if name not in allowed and not str(name).startswith(FREE_FIELDS[1:]):
                 shown = f"runs.relabel[{number}]: {name}"
                 reader.fault("runs.relabel", unknown_name("field", shown, str(name), allowed))
     return reader.validate(RunsSpec, values, "runs.", "runs")

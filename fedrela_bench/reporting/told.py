@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from fedrela_bench.intervals import CONFIDENCE, DRAWS, ENUMERATED, INTERVAL_FROM, WHY_THREE
 from fedrela_bench.reporting.comparison import FEW_SEEDS, SLOWED, Comparison, scales
+from fedrela_bench.reporting.controls import control_notes
+from fedrela_bench.reporting.costs import cost_facts
 from fedrela_bench.reporting.evenness import uneven_notes
 from fedrela_bench.reporting.select import DAGGER, ROUND_RULES
 from fedrela_bench.reporting.table import DASH, Cells, Column, Gain, Measure
@@ -13,6 +15,7 @@ from fedrela_bench.reporting.table import DASH, Cells, Column, Gain, Measure
 SETTING = (
     "data.alpha",
     "data.imbalance_factor",
+    "data.n_max",
     "federation.clients",
     "federation.participation",
     "federation.rounds",
@@ -22,6 +25,8 @@ SETTING = (
     "training.lr",
 )
 """Configuration fields that a reader needs to judge a comparison."""
+CALLED = {"data.n_max": "images of the largest class"}
+"""Fields that are not called by the last part of their name."""
 VERSIONS = {"fedrela-bench": "version.fedrela_bench", "torch": "version.torch", "simulation": "simulation_version"}
 
 
@@ -37,6 +42,7 @@ def facts_of(given: Comparison) -> Iterator[tuple[str, str]]:
     if given.runs.data_notes:
         yield "data", "; ".join(given.runs.data_notes)
     yield "setting", ", ".join(_setting(given)) or DASH
+    yield from cost_facts(given.arms)
     yield "dataset digest", "; ".join(_digests(given)) or DASH
     yield "versions", ", ".join(f"{name} {_values(given, column)}" for name, column in VERSIONS.items())
     yield "device", ", ".join(sorted(set(given.used["device"]))) or DASH
@@ -73,6 +79,7 @@ def notes_of(given: Comparison, columns: Sequence[Column], rows: Sequence[Cells]
     for arm in given.arms:
         if refused := given.not_paired(arm):
             yield f"Not paired, since the baseline is another experiment: {arm.label}, {', '.join(refused)}."
+    yield from control_notes(given)
     missing = [arm.label for arm in given.arms if not len(arm.runs)]
     if missing:
         yield f"No finished run fits: {'; '.join(missing)}."
@@ -91,7 +98,14 @@ def _setting(given: Comparison) -> Iterator[str]:
         column = f"param:{name}"
         values = sorted(set(given.used[column].dropna().astype(str))) if column in given.used else []
         if values:
-            yield f"{name.rpartition('.')[2].replace('_', ' ')} {' or '.join(values)}"
+            called = CALLED.get(name, name.rpartition(".")[2].replace("_", " "))
+            yield f"{called} {' or '.join(map(_shown, values))}"
+
+
+def _shown(value: str) -> str:
+    """A recorded value for readers: 100 instead of 100.0."""
+    whole, point, rest = value.partition(".")
+    return whole if point and rest and not rest.strip("0") and whole.lstrip("-").isdigit() else value
 
 
 def _meaningless(given: Comparison, name: str) -> bool:

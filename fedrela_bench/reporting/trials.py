@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fedrela_bench.reporting.arms import OPTIONS, Arm, configurations, filtered, usable
-from fedrela_bench.yaml_io import parse_scalar
+from fedrela_bench.reporting.arms import CONTROLS, OPTIONS, Arm, configurations, filtered, parsed, usable
 
 if TYPE_CHECKING:
     from fedrela_bench.reporting.source import StudyRuns
@@ -54,7 +53,7 @@ def trials(runs: StudyRuns, spec: ReportSpec) -> list[Trial]:
     Where a study relabels nothing, its configurations without relabelling.
     """
     good = filtered(usable(runs.frame, spec.seeds), spec.where)
-    cells = good[good["kind"] == "cell"]
+    cells = good[(good["kind"] == "cell") & (good["arm"] != CONTROLS[0])]
     cells = cells if len(cells) else good
     values = _values(cells)
     names = _varied(cells, values)
@@ -96,7 +95,7 @@ def _values(cells: pd.DataFrame) -> dict[str, dict[int, Any]]:
     for place, text in zip(cells.index, cells["fork_round"], strict=True):
         if not text or not rounds[place]:
             continue
-        fork = int(parse_scalar(text))
+        fork = int(parsed(text))
         if START in read:
             read[START][place] = fork / rounds[place]
         if PERIOD in read and fork + (read[PERIOD][place] or 0) >= rounds[place]:
@@ -113,7 +112,7 @@ def _read(cells: pd.DataFrame, name: str) -> dict[int, Any]:
     column = f"param:{name}"
     if column not in cells:
         return dict.fromkeys(cells.index)
-    given = [parse_scalar(text) if isinstance(text, str) else OPTIONS.get(name) for text in cells[column]]
+    given = [parsed(text) if isinstance(text, str) else OPTIONS.get(name) for text in cells[column]]
     return dict(zip(cells.index, given, strict=True))
 
 

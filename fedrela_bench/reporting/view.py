@@ -53,6 +53,8 @@ class View:
         if self.stacked:
             chosen = [setting.model_copy(update={"block": setting.title, "group": ""}) for setting in chosen]
         changes: dict[str, Any] = {"settings": tuple(chosen)}
+        if len(chosen) == 1 < len(spec.settings):
+            changes["title"] = f"{spec.title}: {chosen[0].title}"
         if self.show is not None:
             changes["show"] = self.show
         return spec.model_copy(update=changes)
