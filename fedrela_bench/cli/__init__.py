@@ -14,13 +14,15 @@ from types import FrameType
 import typer
 
 from fedrela_bench import __version__
-from fedrela_bench.cli import algorithms, bench, data, doctor, gc, report, run, spaces, tune
+from fedrela_bench.cli import algorithms, bench, data, doctor, gc, relabelers, report, run, spaces, tune
 from fedrela_bench.cli.command import BenchGroup, Interrupted
 from fedrela_bench.cli.common import Terminated
 from fedrela_bench.errors import BenchError
+from fedrela_bench.files import full_disk
+from fedrela_bench.plugins import place_of
 
 INTERRUPTED, TERMINATED = 130, 143
-GROUPS = ("data", "spaces", "algorithms")
+GROUPS = ("data", "spaces", "algorithms", "relabelers")
 
 app = typer.Typer(
     name="fedrela-bench",
@@ -30,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _part in (run, tune, report, gc, data, spaces, algorithms, bench, doctor):
+for _part in (run, tune, report, gc, data, spaces, algorithms, relabelers, bench, doctor):
     _part.register(app)
 
 
@@ -82,8 +84,11 @@ def _explain(error: BaseException, debug: bool) -> int:
         return _say(str(error), error.exit_code)
     if hasattr(error, "format_message"):
         return _say(error.format_message(), 2)
+    full = full_disk(error)
+    if full is not None:
+        return _say(f"no space is left on a disk ({full}); free some and repeat the command", 1)
     hint = "" if debug else "; the same command with --debug shows where"
-    return _say(f"unexpected {type(error).__name__}: {error}{hint}", 1)
+    return _say(f"unexpected {type(error).__name__}: {error}{place_of(error)}{hint}", 1)
 
 
 def _say(message: str, code: int) -> int:

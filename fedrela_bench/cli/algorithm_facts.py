@@ -10,6 +10,8 @@ from inspect import cleandoc
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from fedrela_bench.plugins import origin_of, space_of
+
 if TYPE_CHECKING:
     from fedrela_bench.algorithms.base import Algorithm, ModelSize
     from fedrela_bench.config import TrialConfig
@@ -27,7 +29,11 @@ EVALUATED = (
     "fedlc",
 )
 """Base algorithms that FedReLa's paper evaluates, in its order."""
-FAMILIES = {"evaluated": "evaluated with FedReLa in its paper", "related": "related and competing methods"}
+FAMILIES = {
+    "evaluated": "evaluated with FedReLa in its paper",
+    "related": "related and competing methods",
+    "plugin": "from plugins",
+}
 SYMBOLS = {"shared": "P", "private": "p", "buffers": "b", "features": "d", "classes": "C"}
 LEGEND = (
     "P: floats of the shared model (b of them running statistics), p: of the client's own part, d: features, C: classes"
@@ -81,6 +87,10 @@ class Facts:
     up: Cost
     space: str | None
     example: str
+    published: str | None
+    """A run with the settings of the authors' own experiments, as far as they are known."""
+    plugin: str = ""
+    """Where it comes from, if not with the package."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -92,7 +102,9 @@ class Facts:
 
 
 def family_of(name: str) -> str:
-    """``evaluated`` or ``related``."""
+    """``evaluated``, ``related`` or ``plugin``."""
+    if origin_of("algorithm", name):
+        return "plugin"
     return "evaluated" if name in EVALUATED else "related"
 
 
@@ -132,12 +144,14 @@ def facts_of(kind: type[Algorithm], config: TrialConfig, dataset: str) -> Facts:
         state=cost_of(algorithm.client_state_floats, size),
         down=cost_of(lambda some: algorithm.communication(some)[0], size),
         up=cost_of(lambda some: algorithm.communication(some)[1], size),
-        space=None if space is None else space.stem,
+        space=(kind.name if space_of(kind.name) else None) if space is None else space.stem,
+        plugin=origin_of("algorithm", kind.name),
         example=example_of(kind, dataset),
+        published=published_of(kind, dataset),
     )
 
 
-def notes_of(kind: type[Algorithm]) -> str:
+def notes_of(kind: type[Any]) -> str:
     """The class's own description, one paragraph a line."""
     paragraphs = cleandoc(kind.__doc__ or "").split("\n\n")
     return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
@@ -146,8 +160,8 @@ def notes_of(kind: type[Algorithm]) -> str:
 # options -------------------------------------------------------------------------------------------------------------
 
 
-def options_of(kind: type[Algorithm]) -> Iterator[OptionFacts]:
-    """The algorithm's hyperparameters, from its options model."""
+def options_of(kind: type[Any]) -> Iterator[OptionFacts]:
+    """Hyperparameters of an algorithm, relabeler or schedule, from its options model."""
     schema = kind.OptionsModel.model_json_schema()
     for name, field in schema.get("properties", {}).items():
         about = field.get("description") or described_in(kind.OptionsModel.__doc__ or "", name)
@@ -187,6 +201,12 @@ def example_of(kind: type[Algorithm], dataset: str) -> str:
     """A run with the first option spelt out, and FedReLa."""
     options = [f"--federation.options.{option.name} {shown(option.default)}" for option in list(options_of(kind))[:1]]
     return " ".join(["fedrela-bench run --dataset", dataset, "--algorithm", kind.name, *options, "--relabel.tau 0.05"])
+
+
+def published_of(kind: type[Algorithm], dataset: str) -> str | None:
+    """A run with the settings of the authors' own experiments; None where none are known."""
+    settings = [f"--{name} {shown(value)}" for name, value in kind.published.items()]
+    return " ".join(["fedrela-bench run --dataset", dataset, "--algorithm", kind.name, *settings]) if settings else None
 
 
 def shown(value: Any) -> str:

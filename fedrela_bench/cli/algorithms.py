@@ -1,14 +1,14 @@
-"""`fedrela-bench algorithms list|show`: the base algorithms, their options, what they keep and what they send."""
+"""`fedrela-bench algorithms list|show|check`: the base algorithms, their options, what they keep and what they send."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fedrela_bench.cli import common
+from fedrela_bench.cli import common, plugged
 from fedrela_bench.cli.algorithm_facts import (
     FAMILIES,
     LEGEND,
@@ -21,41 +21,52 @@ from fedrela_bench.cli.algorithm_facts import (
     paragraph,
     shown,
 )
-from fedrela_bench.cli.command import BenchCommand, BenchGroup, OverrideCommand
+from fedrela_bench.cli.command import BenchCommand, BenchGroup, OverrideCommand, overrides_of
 from fedrela_bench.cli.common import tell
 from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.plugins import origin_of
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of an algorithm.")]
 INDENT = 6
+FREE = "federation.options."
 
 
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
-    algorithms = typer.Typer(cls=BenchGroup, help="List or show base algorithms.", rich_markup_mode=None)
+    algorithms = typer.Typer(cls=BenchGroup, help="List, show or check base algorithms.", rich_markup_mode=None)
     algorithms.command("list", cls=BenchCommand)(list_all)
     algorithms.command("show", cls=OverrideCommand)(show)
+    algorithms.command("check", cls=OverrideCommand)(check)
     app.add_typer(algorithms, name="algorithms")
 
 
-def list_all(as_json: common.JsonOutput = False) -> int:
-    """Names, purposes and sources, those that FedReLa's paper evaluates first."""
+def list_all(as_json: common.JsonOutput = False, plugin: plugged.Plugin = None) -> int:
+    """Names, purposes and sources, those that FedReLa's paper evaluates first, those of plugins last."""
     from fedrela_bench.algorithms import ALGORITHMS
 
     kinds = [ALGORITHMS[name] for name in in_order(list(ALGORITHMS))]
     if as_json:
         rows = [
-            {"name": kind.name, "family": family_of(kind.name), "purpose": kind.purpose, "citation": kind.citation}
+            {
+                "name": kind.name,
+                "family": family_of(kind.name),
+                "purpose": kind.purpose,
+                "citation": kind.citation,
+                "plugin": origin_of("algorithm", kind.name) or None,
+            }
             for kind in kinds
         ]
         tell(json.dumps({"algorithms": rows}))
         return 0
     width = max(len(kind.name) for kind in kinds) + 4
     for family, title in FAMILIES.items():
-        tell(f"{title}:")
-        for kind in kinds:
-            if family_of(kind.name) == family:
-                tell(*paragraph(f"  {kind.name}", f"{kind.purpose}\n{kind.citation}", width))
+        members = [kind for kind in kinds if family_of(kind.name) == family]
+        tell(*([f"{title}:"] if members else []))
+        for kind in members:
+            origin = origin_of("algorithm", kind.name)
+            text = f"{kind.purpose}\n{kind.citation}" + (f"\nfrom {origin}" if origin else "")
+            tell(*paragraph(f"  {kind.name}", text, width))
     return 0
 
 
@@ -64,9 +75,10 @@ def show(
     name: Name,
     dataset: common.Dataset = None,
     profile: common.Profile = None,
+    plugin: plugged.Plugin = None,
     as_json: common.JsonOutput = False,
 ) -> int:
-    """Source, options, state and messages of one algorithm: algorithms show fedprox.
+    """Source, options, state and messages of one algorithm.
 
     State and messages are floats of the dataset's default model; options that change them can be given, such as
     --federation.options.mu 0.
@@ -83,10 +95,42 @@ def show(
     return 0
 
 
+def check(ctx: typer.Context, name: Name, plugin: plugged.Plugin = None, as_json: common.JsonOutput = False) -> int:
+    """Every rule of the contract, on small federations: algorithms check mine --plugin mine.py.
+
+    Options can be given, such as --federation.options.mu 0.1. Exit code 1 where a rule is broken.
+    """
+    from fedrela_bench.testing import CHECKS, Case, broken, cases_of
+
+    faults, options = common.scanned(ctx), options_of_line(ctx)
+    faults += [f"--{field}: the kit chooses it; leave it out" for field in overrides_of(ctx) if FREE not in field]
+    nothing: tuple[Case, ...] = ()
+    cases = common.attempt(faults, nothing, lambda: cases_of(name, options))
+    if faults:
+        raise ConfigError(list(dict.fromkeys(faults)))
+    rows = []
+    for case in cases:
+        tell(*([f"{case.title}:"] if len(cases) > 1 else []), to_stderr=as_json)
+        for rule, text in broken(CHECKS, case):
+            rows.append({"case": case.title, "rule": rule.name, "holds": not text, "why": text or None})
+            tell(text or f"  holds   {rule.name}", to_stderr=as_json)
+    wrong = sum(not row["holds"] for row in rows)
+    tell(f"{wrong} of {len(rows)} rules broken" if wrong else f"all {len(rows)} rules hold", to_stderr=as_json)
+    tell(*([json.dumps({"algorithm": name, "checks": rows})] if as_json else []))
+    return 1 if wrong else 0
+
+
+def options_of_line(ctx: typer.Context) -> dict[str, Any] | None:
+    """The algorithm's options among the dotted overrides; None where there are none."""
+    given = {field: value for field, value in overrides_of(ctx).items() if field.startswith(FREE)}
+    return {field.removeprefix(FREE): value for field, value in given.items()} or None
+
+
 def describe(facts: Facts) -> list[str]:
     """An algorithm in lines of at most 80 columns (commands are not broken)."""
     lines = paragraph(f"{facts.name}:", facts.purpose, max(len(facts.name) + 2, 13))
     lines += paragraph("family", FAMILIES[facts.family])
+    lines += paragraph("plugin", facts.plugin) if facts.plugin else []
     lines += paragraph("source", facts.citation)
     lines += paragraph("notes", facts.notes)
     lines += paragraph("differences", facts.differences or "none known between the paper and this code")
@@ -95,7 +139,8 @@ def describe(facts: Facts) -> list[str]:
     lines += [line for option in facts.options for line in _option(option)]
     lines += list(_costs(facts))
     space = f"fedrela-bench spaces show {facts.space}" if facts.space else "no space ships for it"
-    return [*lines, *paragraph("tuned by", space), f"{'example':<13}{facts.example}"]
+    lines += [*paragraph("tuned by", space), f"{'example':<13}{facts.example}"]
+    return lines if facts.published is None else [*lines, f"{'authors ran':<13}{facts.published}"]
 
 
 def _option(option: OptionFacts) -> list[str]:

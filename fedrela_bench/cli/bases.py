@@ -13,6 +13,7 @@ from fedrela_bench.cli.common import attempt, contradictions
 from fedrela_bench.config import TrialConfig, unknown_name
 from fedrela_bench.defaults import Size, resolve
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.plugins import origin_of, space_of
 
 if TYPE_CHECKING:
     from fedrela_bench.study.request import TuneRequest
@@ -108,8 +109,11 @@ def _own_space(listed: Sequence[str]) -> str:
         )
     if listed[0] not in ALGORITHMS:
         raise ConfigError(unknown_name("algorithm", f"--algorithm {listed[0]}", listed[0], ALGORITHMS))
-    if algorithm_space(listed[0]) is None:
-        raise ConfigError(f"no space ships for algorithm {listed[0]}; write one and give it with --space FILE")
+    if algorithm_space(listed[0]) is None and space_of(listed[0]) is None:
+        remedy = "write one and give it with --space FILE"
+        if origin_of("algorithm", listed[0]):
+            remedy += ", or give the class a search_space"
+        raise ConfigError(f"no space ships for algorithm {listed[0]}; {remedy}")
     return listed[0]
 
 
@@ -118,11 +122,16 @@ def _foreign_options(space: Space, listed: Sequence[str]) -> Iterator[str]:
     from fedrela_bench.study.spacefind import algorithm_space
 
     own = algorithm_space(space.name)
-    if own is None or not space.path or own.resolve() != Path(space.path).resolve():
+    shipped = own is not None and bool(space.path) and own.resolve() == Path(space.path).resolve()
+    if not shipped and (space_of(space.name) is None or Path(space.path).exists()):
         return
     for name in dict.fromkeys(listed):
         if name not in space.algorithms:
-            theirs = f"give --space {name} instead" if algorithm_space(name) else "give a --space FILE for it"
+            theirs = (
+                f"give --space {name} instead"
+                if algorithm_space(name) or space_of(name)
+                else "give a --space FILE for it"
+            )
             yield (
                 f"--space {space.name} searches the options of {', '.join(space.algorithms)}, not those of --algorithm "
                 f"{name}; {theirs}, or leave --algorithm out"

@@ -62,7 +62,7 @@ def bench(
     data_dir: common.DataDir = None,
     json_output: common.JsonOutput = False,
 ) -> int:
-    """Time this machine: bench fm.
+    """Time this machine.
 
     Rounds of this package beside a usual research loop, the bare steps, and the arithmetic alone.
     """

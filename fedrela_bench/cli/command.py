@@ -10,12 +10,13 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from fedrela_bench.config import field_names, unknown_name
+from fedrela_bench.cli import plugged
+from fedrela_bench.cli.examples import write_examples
+from fedrela_bench.config import FREE_FIELDS, field_names, unknown_name
 from fedrela_bench.defaults import unknown_field
 from fedrela_bench.errors import ConfigError
 
 OVERRIDES, FAULTS = "fedrela_bench.overrides", "fedrela_bench.faults"
-FREE = "federation.options."
 
 
 class Interrupted(BaseException):
@@ -30,6 +31,10 @@ class BenchGroup(TyperGroup):
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             raise ConfigError(unknown_name("command", args[0], args[0], self.list_commands(ctx)))
         return super().resolve_command(ctx, args)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """End the help with examples."""
+        write_examples(ctx.command_path, formatter)
 
 
 class BenchCommand(TyperCommand):
@@ -52,6 +57,11 @@ class BenchCommand(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the verb, unless its line has faults; a verb with overrides joins them to those it finds itself."""
         faults: list[str] = ctx.meta[FAULTS]
+        if plugged.PARAMETER in ctx.params:
+            try:
+                plugged.load(ctx.params[plugged.PARAMETER] or ())
+            except ConfigError as error:
+                raise ConfigError([*faults, *error.faults]) from None
         if faults and not self.takes_overrides:
             raise ConfigError(list(dict.fromkeys(faults)))
         try:
@@ -60,6 +70,10 @@ class BenchCommand(TyperCommand):
             # Typer would make an exit code of it without a word.
             raise Interrupted from None
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """End the help with examples."""
+        write_examples(ctx.command_path, formatter)
+
 
 class OverrideCommand(BenchCommand):
     """A verb that takes dotted overrides of the configuration."""
@@ -67,7 +81,8 @@ class OverrideCommand(BenchCommand):
     takes_overrides = True
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Say that every field of the configuration can be set."""
+        """Examples, and that every field of the configuration can be set."""
+        super().format_epilog(ctx, formatter)
         with formatter.section("Dotted overrides"):
             formatter.write_text(
                 "Every field of the configuration can be given, such as --training.lr 0.01 or --relabel.tau=0.05. They "
@@ -142,7 +157,7 @@ class _Scan:
     def _override(self, dotted: str, value: str | None, tokens: list[str]) -> None:
         if value is None and tokens and not tokens[0].startswith("--"):
             value = tokens.pop(0)
-        if dotted not in self.names and not dotted.startswith(FREE):
+        if dotted not in self.names and not dotted.startswith(FREE_FIELDS):
             self.faults.append(unknown_field(f"--{dotted}", dotted, self.names))
         elif not value:
             self.faults.append(f"--{dotted} has no value; write --{dotted} VALUE")

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedrela_bench.cli import common
+from fedrela_bench.cli import common, plugged
 from fedrela_bench.cli.command import BenchGroup, OverrideCommand, overrides_of
 from fedrela_bench.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from fedrela_bench.config import TrialConfig
     from fedrela_bench.data.federated import FederatedDataset
 
 MOST_COLUMNS = 40
+MOST_CLASSES = 200
+MANY_SHOT, FEW_SHOT = 100, 20
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +39,7 @@ def show(
     profile: common.Profile = None,
     data_dir: common.DataDir = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of the partition [1].")] = None,
+    plugin: plugged.Plugin = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="PNG", help="Client x class map [DATASET_clients.png here].")
     ] = None,
@@ -80,12 +85,34 @@ def describe(dataset: FederatedDataset, config: TrialConfig) -> list[str]:
     else:
         groups = shot_groups(counts if split == "train_counts" else dataset.client_counts, split)
     lines = [*_features(dataset), "", "class counts"]
-    lines += [f"  {number:>3}  {names[number]:<24.24} {int(counts[number]):>7}" for number in range(len(names))]
+    lines += _class_lines(counts, names)
     lines += ["", "groups"]
     for group, members in groups.items():
         share = counts[members].sum() / counts.sum() if members else 0.0
         lines.append(f"  {group:<9} {len(members):>4} classes  {share:>6.1%} of the {_units(dataset)}")
-    return [*lines, *_clients(dataset)]
+    return [*lines, *_shots(dataset, config), *_clients(dataset)]
+
+
+def _class_lines(counts: np.ndarray, names: tuple[str, ...]) -> Iterator[str]:
+    """A line per class; of very many the first, the last, and how many are between."""
+    left_out = range(MOST_CLASSES // 2, len(names) - MOST_CLASSES // 2) if len(names) > MOST_CLASSES else range(0)
+    for number, name in enumerate(names):
+        if left_out and number == left_out[0]:
+            yield f"  ... {len(left_out)} more classes"
+        if number not in left_out:
+            yield f"  {number:>3}  {name:<24.24} {int(counts[number]):>7}"
+
+
+def _shots(dataset: FederatedDataset, config: TrialConfig) -> Iterator[str]:
+    """ImageNet-LT's own groups, which are by images of a class and not by shares of all images."""
+    if config.data.source != "imagenet":
+        return
+    counts = dataset.class_counts
+    many, few = counts > MANY_SHOT, counts < FEW_SHOT
+    yield f"groups usual for ImageNet-LT (more than {MANY_SHOT}, {FEW_SHOT} to {MANY_SHOT}, fewer; not scored)"
+    for name, members in (("many", many), ("medium", ~many & ~few), ("few", few)):
+        share = counts[members].sum() / counts.sum()
+        yield f"  {name:<9} {int(members.sum()):>4} classes  {share:>6.1%} of the images"
 
 
 def _units(dataset: FederatedDataset) -> str:
@@ -120,23 +147,30 @@ def get(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Such as cifar100, or table:PATH.")],
     data_dir: common.DataDir = None,
+    profile: common.Profile = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, metavar="N", help="Processes that decode images [processors]."),
+    ] = None,
 ) -> int:
     """Find or download a dataset and fill the cache of decoded arrays, for machines without network."""
     import numpy as np
 
     from fedrela_bench.data.load import reading_of
     from fedrela_bench.data.request import request_faults
-    from fedrela_bench.data.sources import locate, read_source
+    from fedrela_bench.data.sources import Effort, locate, read_source
     from fedrela_bench.defaults import resolve
 
     faults = common.scanned(ctx)
-    resolved = common.attempt(faults, None, lambda: resolve(name, overrides=overrides_of(ctx)))
+    size, _ = common.attempt(faults, common.SMALL, lambda: common.choose_size(profile))
+    resolved = common.attempt(faults, None, lambda: resolve(name, size=size, overrides=overrides_of(ctx)))
     faults += request_faults(resolved.config.data) if resolved is not None else []
     if faults or resolved is None:
         raise ConfigError(list(dict.fromkeys(faults)))
     data = resolved.config.data
-    where = locate(data.source, data_dir, tell=lambda line: common.tell(line, to_stderr=True))
-    raw = read_source(data.source, reading_of(data), data_dir)
+    effort = Effort(workers, lambda line: common.tell(line, to_stderr=True), thorough=True)
+    where = locate(data.source, data_dir, tell=effort.tell)
+    raw = read_source(data.source, reading_of(data), data_dir, effort=effort)
     common.tell(*(f"note: {note}" for note in (*raw.stated, *raw.notes)), to_stderr=True)
     if not isinstance(raw.train_images, np.memmap):  # only what the cache holds is mapped
         raise StoreError(f"{name}: found{'' if where is None else f' in {where}'}, but not kept for machines offline")

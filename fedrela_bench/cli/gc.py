@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def collect(folder: Folder, study: Moved = None, forget: Forget = None, yes: Yes = False) -> int:
-    """Free trunks and cells that no study names: gc studies/digits_lt --yes.
+    """Free trunks and cells that no study names.
 
     Finished and unfinished runs of every study on the store stay, and so does what a living process writes.
     """

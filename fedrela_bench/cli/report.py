@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedrela_bench.cli import common, stages, tune
+from fedrela_bench.cli import common, plugged, stages, tune
 from fedrela_bench.cli.command import BenchCommand, OverrideCommand, overrides_of
 from fedrela_bench.cli.common import tell
 from fedrela_bench.errors import ConfigError, RunError
@@ -45,15 +45,6 @@ Settings = Annotated[
 ]
 Parts = Annotated[str | None, Opt("--show", metavar="LIST", help="Of value, gain, published, gain_published.")]
 Stacked = Annotated[bool, Opt("--stacked", help="Settings below each other instead of side by side.")]
-EXAMPLES = (
-    ("report studies/digits_lt", "a study: baselines, Pareto front, the paper's default"),
-    ("report studies/digits_lt --spec sensitivity", "the same study by another spec"),
-    ("report --list", "the specs that come with the package"),
-    ("report paper_table2 --plan", "the runs of the paper's Table 2: there, missing, cost"),
-    ("report paper_table2 --run --seeds 1", "compute what is missing, then show the table"),
-    ("report paper_table2 --stacked", "the table again, settings below each other"),
-    ("report paper_table2 --published", "the published numbers alone"),
-)
 OF_RUNS = (
     *("profile", "dataset", "seeds", "store", "snapshot_rounds", "max_concurrent", "cpus_per_trial"),
     *("gpus_per_trial", "ray_address"),
@@ -61,19 +52,9 @@ OF_RUNS = (
 """Options that say how runs are computed."""
 
 
-class ReportCommand(OverrideCommand):
-    """A verb whose help ends with examples."""
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Examples, then the overrides."""
-        with formatter.section("Examples"):
-            formatter.write_dl(EXAMPLES)
-        super().format_epilog(ctx, formatter)
-
-
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
-    app.command("report", cls=ReportCommand)(report)
+    app.command("report", cls=OverrideCommand)(report)
     app.command("ui", cls=BenchCommand)(ui)
     app.command("sync", cls=BenchCommand)(sync)
 
@@ -100,6 +81,7 @@ def report(
     seeds: tune.Seeds = None,
     store: tune.Store = None,
     device: common.Device = "auto",
+    plugin: plugged.Plugin = None,
     snapshot_rounds: stages.SnapshotRounds = None,
     max_concurrent: tune.Concurrent = None,
     cpus_per_trial: tune.Cpus = 1,
@@ -138,7 +120,8 @@ def _render(folders: list[Path], name: str, view: Any, formats: list[str], ctx: 
         out = Path("studies") / Path(name).stem / "report"
     as_json, made = bool(ctx.params["json_output"]), report_of(ctx, folders, name, view, formats, out)
     files = [str(path) for path in made.files]
-    print(json.dumps({"table": table_json(made.table), "files": files}) if as_json else on_stdout(made.table))
+    values = {"table": table_json(made.table), "files": files, "left_out": list(made.notes)}
+    print(json.dumps(values) if as_json else on_stdout(made.table))
     tell(*(f"written: {path}" for path in files), *made.notes, to_stderr=as_json)
     return 0
 

@@ -104,7 +104,9 @@ def _say_end(outcome: Outcome, made: Report | None, jobs: list[Job], as_json: bo
         status = "interrupted" if outcome.interrupted else "failed" if outcome.exit_code else "finished"
         ended = {"status": status, "exit_code": outcome.exit_code, "settings": outcome.settings}
         table = None if made is None else table_json(made.table)
-        print(json.dumps({**ended, "table": table, "files": files, "resume_command": command}))
+        left_out = [] if made is None else list(made.notes)
+        rest = {"table": table, "files": files, "left_out": left_out, "resume_command": command}
+        print(json.dumps({**ended, **rest}))
         return
     if made is not None:
         print(on_stdout(made.table))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrela_bench.cli import common
+from fedrela_bench.cli import common, plugged
 from fedrela_bench.cli.command import OverrideCommand
 from fedrela_bench.cli.keeper import Keeper
 from fedrela_bench.defaults import Resolved, to_yaml
 from fedrela_bench.errors import RunError
+from fedrela_bench.plugins import facts, used
 from fedrela_bench.rounds import LAST, mean_of_last
 
 if TYPE_CHECKING:
@@ -48,10 +49,11 @@ def run(
     workers: Annotated[
         int, typer.Option("--workers", metavar="N", help="CPU processes that share the clients of a round.", min=1)
     ] = 1,
+    plugin: plugged.Plugin = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the resolved config and stop.")] = False,
     json_output: common.JsonOutput = False,
 ) -> int:
-    """Run one simulation, such as: run --dataset digits_lt --algorithm fedavg --relabel.tau 0.05."""
+    """Run one simulation."""
     faults = common.scanned(ctx)
     place = common.attempt(faults, "cpu", lambda: common.choose_device(device))
     size, why = common.attempt(faults, common.SMALL, lambda: common.choose_size(profile, device))
@@ -80,6 +82,7 @@ class _Run:
         self.config = resolved.config
         self.size = resolved.size
         self.intro = (why, *resolved.notes)
+        self.code = facts(used(self.config.model_dump(mode="json")))
         self.device, self.cores, self.as_json = device, cores, as_json
         self.folder: RunFolder | None = RunFolder(out, self.config) if out is not None else None
         self.started = time.perf_counter()
@@ -111,8 +114,11 @@ class _Run:
             results = self.rounds(simulation, keeper)
             summary = self.finish(simulation, keeper, [*earlier, *map(_line_of, results)], results)
         except (KeyboardInterrupt, common.Terminated):
-            command = shlex.join(["fedrela-bench", *sys.argv[1:]])
-            common.tell(f"\n{keeper.stopped()}", *([f"continue: {command}"] if self.folder else []), to_stderr=True)
+            common.tell(
+                f"\n{keeper.stopped()}",
+                *([f"continue: {plugged.command_line()}"] if self.folder else []),
+                to_stderr=True,
+            )
             raise
         return self.report(summary)
 
@@ -131,6 +137,8 @@ class _Run:
     def finish(
         self, simulation: Simulation, keeper: Keeper, lines: list[dict[str, Any]], results: list[RoundResult]
     ) -> dict[str, Any]:
+        from fedrela_bench.simulation.cost import costs
+
         summary = {
             "status": simulation.status,
             "rounds": simulation.completed_rounds,
@@ -142,9 +150,10 @@ class _Run:
             "device": self.device,
             "threads": self.cores.threads,
             "workers": self.cores.workers,
-            "communication": simulation.communication,
+            **costs(self.config, simulation.dataset, simulation.completed_rounds),
             "seconds": round(time.perf_counter() - self.started, 3),
             "versions": _versions(),
+            **({"plugins": self.code} if self.code else {}),
         }
         if self.folder is not None:
             confusion = next((result.confusion for result in reversed(results) if result.confusion), {})
@@ -160,7 +169,7 @@ class _Run:
             values = {**summary, "config": self.config.model_dump(mode="json"), "out": str(self.folder or "") or None}
             print(json.dumps(values), flush=True)
         else:
-            self.tell("", *final_table(summary["metrics"], summary.get("evaluated", LAST)))
+            self.tell(*cost_lines(summary), "", *final_table(summary["metrics"], summary.get("evaluated", LAST)))
             if self.folder is not None:
                 self.tell(f"written to {self.folder}")
         if summary["status"] == "diverged":
@@ -228,6 +237,19 @@ def final_table(metrics: dict[str, dict[str, float]], evaluated: int) -> list[st
     lines = [f"{'accuracy in %, test':<30}" + "".join(f"{name:>10}" for name in columns)]
     for rule, label in (("last5", f"mean of last {min(LAST, evaluated)} evaluated"), ("last", "last evaluated round")):
         lines.append(f"{label:<30}" + "".join(f"{100 * metrics[rule][f'test/{name}']:>10.2f}" for name in columns))
+    return lines
+
+
+def cost_lines(summary: dict[str, Any]) -> list[str]:
+    """What a run sent and, with privacy on, what it guarantees; nothing that an older record does not say."""
+    from fedrela_bench.tracking.payload import guarantee
+
+    sent, lines = summary.get("communication", {}), []
+    if "total_down" in sent:
+        each = f"{sent['down']:,} floats down, {sent['up']:,} up per participant and round"
+        lines += [f"sent: {each};", f"      {sent['total_down']:,} down, {sent['total_up']:,} up in the run"]
+    if "privacy" in summary:
+        lines += textwrap.wrap(f"privacy: {guarantee(summary['privacy'])}", 80, subsequent_indent="         ")
     return lines
 
 

@@ -13,6 +13,8 @@ from fedrela_bench.config import TrialConfig, parse
 from fedrela_bench.defaults import to_yaml
 from fedrela_bench.errors import ConfigError, RunError, StoreError
 from fedrela_bench.files import write_atomically
+from fedrela_bench.neutral import with_neutral
+from fedrela_bench.plugins import used
 from fedrela_bench.yaml_io import load_mapping
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from fedrela_bench.simulation.metrics import RoundResult
     from fedrela_bench.simulation.snapshot import Snapshot
 
+CODE = "plugins.json"
+"""Digests of the plugins that the run uses, where there are any."""
 FILES = ("rounds.jsonl", "result.json", "confusion.npz", "last.pt")
 
 
@@ -45,14 +49,18 @@ class RunFolder:
     def _claim(self, config: TrialConfig) -> None:
         target = self.path / "config.yaml"
         strangers = [name for name in FILES if (self.path / name).exists()]
+        code = [plugin.digest for plugin in used(config.model_dump(mode="json"))]
         if target.is_file() and target.stat().st_size:
             self._check_same(self._stored(target), config)
+            self._check_code(code)
             return
         if strangers:
             state = "an empty config.yaml" if target.is_file() else "no config.yaml"
             raise ConfigError(f"--out {self.path} holds {strangers[0]} but {state}; choose another --out")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            if code:
+                self._write(CODE, json.dumps(code).encode())
             self._write("config.yaml", to_yaml(config).encode())
         except (OSError, StoreError) as error:
             reason = getattr(error, "strerror", None) or error
@@ -60,7 +68,7 @@ class RunFolder:
 
     def _stored(self, target: Path) -> TrialConfig:
         try:
-            return parse(load_mapping(target, "a configuration").value)
+            return parse(with_neutral(TrialConfig, load_mapping(target, "a configuration").value))
         except ConfigError as error:
             faults = [fault if str(target) in fault else f"{target}: {fault}" for fault in error.faults]
             raise ConfigError(
@@ -74,6 +82,19 @@ class RunFolder:
             shown = ", ".join(f"{name} {there.get(name)} there, {here.get(name)} here" for name in names[:3])
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise ConfigError(f"--out {self.path} holds another run ({shown}{more}); choose another --out")
+
+    def _check_code(self, code: list[str]) -> None:
+        """Refuse to go on with other code of the user's than the run was begun with."""
+        path = self.path / CODE
+        try:
+            known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{path} is damaged ({error}); choose another --out") from None
+        if known != code:
+            raise ConfigError(
+                f"--out {self.path} holds this run by other code: the plugin that it uses has changed since; choose "
+                "another --out, or bring the old code back"
+            )
 
     def finished(self, data_digest: str) -> dict[str, Any] | None:
         """The stored result of this run, where it has ended.

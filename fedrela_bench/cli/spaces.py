@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedrela_bench.cli import plugged
 from fedrela_bench.cli.command import BenchCommand, BenchGroup
 from fedrela_bench.cli.common import tell
 from fedrela_bench.errors import ConfigError
@@ -23,19 +24,22 @@ def register(app: typer.Typer) -> None:
     app.add_typer(spaces, name="spaces")
 
 
-def list_shipped() -> int:
-    """Names of the shipped spaces, with their size."""
+def list_shipped(plugin: plugged.Plugin = None) -> int:
+    """Names of the shipped spaces and of those that plugins bring, with their size."""
+    from fedrela_bench.plugins import spaces
     from fedrela_bench.study.space import list_spaces, load_space
 
-    for path in list_spaces():
-        space = load_space(path)
+    for name in [*map(str, list_spaces()), *(name for name, _ in spaces())]:
+        space = load_space(name)
         points = space.size()
         size = "continuous" if points is None else counted(points, "point")
-        tell(f"{path.stem:<24} {size}, {counted(space.trials, 'trial')}")
+        tell(f"{space.name:<24} {size}, {counted(space.trials, 'trial')}")
     return 0
 
 
-def show(name: Annotated[str, typer.Argument(metavar="SPACE", help="Name or path.")]) -> int:
+def show(
+    name: Annotated[str, typer.Argument(metavar="SPACE", help="Name or path.")], plugin: plugged.Plugin = None
+) -> int:
     """What a space searches, and its header."""
     from fedrela_bench.study.space import load_space
 
@@ -44,7 +48,7 @@ def show(name: Annotated[str, typer.Argument(metavar="SPACE", help="Name or path
     return 0
 
 
-def check(names: Names = None) -> int:
+def check(names: Names = None, plugin: plugged.Plugin = None) -> int:
     """Every fault of every space given, with its place."""
     from fedrela_bench.algorithms import ALGORITHMS
     from fedrela_bench.study.space import list_spaces, load_space

@@ -10,6 +10,7 @@ import typer
 from fedrela_bench.cli.common import attempt
 
 if TYPE_CHECKING:
+    from fedrela_bench.study.controls import Control
     from fedrela_bench.study.futility import Futility
 
 Opt = typer.Option
@@ -23,6 +24,10 @@ ConfirmTop = Annotated[
 ]
 LrDrop = Annotated[
     float | None, Opt("--lr-drop", metavar="F", help="Also confirm with the learning rate times F from T on.")
+]
+ControlArm = Annotated[
+    str | None,
+    Opt("--control", metavar="NAME", help="Also confirm with this relabeler, such as random or random,match=flow."),
 ]
 Race = Annotated[bool, Opt("--race", help="One seed for all, three for the best third, all for their front.")]
 FutilityRule = Annotated[
@@ -53,13 +58,14 @@ def budgets(
         parse_seeds: reads a number or a list of seeds, and the option's name for its messages.
         faults: takes one sentence for each.
     """
-    seeds, rule = options["confirm_seeds"], options["futility"]
+    seeds, rule, control = options["confirm_seeds"], options["futility"], options["control"]
     return {
         "stages": parse_stages(options["stage"]),
         "confirm_seeds": attempt(
             faults, None, lambda: None if seeds is None else parse_seeds(seeds, "--confirm-seeds")
         ),
         "futility": attempt(faults, None, lambda: parse_futility(rule)),
+        "control": attempt(faults, None, lambda: parse_control(control)),
         "rolling_rounds": options["snapshot_rounds"],
         **{name: options[name] for name in AS_GIVEN},
     }
@@ -84,3 +90,14 @@ def parse_futility(text: str | None) -> Futility | None:
     from fedrela_bench.study.futility import Futility
 
     return None if text is None else Futility.parse(text)
+
+
+def parse_control(text: str | None) -> Control | None:
+    """``NAME`` or ``NAME,OPTION=VALUE``.
+
+    Raises:
+        ConfigError: no such relabeler, or wrong options.
+    """
+    from fedrela_bench.study.controls import Control
+
+    return None if text is None else Control.parse(text)

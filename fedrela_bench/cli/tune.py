@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from fedrela_bench.cli import common, stages
+from fedrela_bench.cli import common, plugged, stages
 from fedrela_bench.cli.bases import Layers, common_ground, overrides_with, request_faults, study_notes
 from fedrela_bench.cli.command import OverrideCommand, overrides_of
 from fedrela_bench.cli.forecast import forecast as hours_of
@@ -78,12 +76,14 @@ def tune(
     confirm_seeds: stages.ConfirmSeeds = None,
     confirm_top: stages.ConfirmTop = None,
     lr_drop: stages.LrDrop = None,
+    control: stages.ControlArm = None,
     race: stages.Race = False,
     futility: stages.FutilityRule = None,
     max_failures: stages.MaxFailures = 0,
     optuna_storage: stages.OptunaStorage = None,
     snapshot_rounds: stages.SnapshotRounds = None,
     log_models: stages.LogModels = "best",
+    plugin: plugged.Plugin = None,
     max_concurrent: Concurrent = None,
     cpus_per_trial: Cpus = 1,
     gpus_per_trial: Gpus = None,
@@ -92,7 +92,7 @@ def tune(
     dry_run: DryRun = False,
     json_output: common.JsonOutput = False,
 ) -> int:
-    """Search FedReLa's settings on one dataset: tune --dataset digits_lt.
+    """Search FedReLa's settings on one dataset.
 
     The same command continues a study; a larger --trials extends it.
     """
@@ -120,7 +120,7 @@ def tune(
         search_seed=seed,
         device=cast(Literal["auto", "cpu", "cuda"], device if device in ("cpu", "cuda") else "auto"),
         progress="quiet" if json_output else "auto",
-        command=shlex.join(["fedrela-bench", *sys.argv[1:]]),
+        command=plugged.command_line(),
         **{name: ctx.params[name] for name in AS_GIVEN},
         **budgets,
     )
