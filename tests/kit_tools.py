@@ -1,200 +1,42 @@
-"""Small federations, states as comparable values, and one client's local training, for the kit's checks."""
+"""Small federations, states as comparable values, and one client's local training, as the tests call them."""
 
 from __future__ import annotations
 
-import copy
-import pickle
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from fedrela_bench.testing.states import (
+    Left,
+    Run,
+    begin,
+    copied,
+    floats,
+    named,
+    parts,
+    same,
+    through_file,
+    train,
+    trial,
+    twin_of,
+    whole_run,
+)
+from fedrela_bench.testing.toys import Perceptron, equal_clients, odd_clients, single_client
+from fedrela_bench.testing.toys import four_clients as skewed
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-
-from fedrela_bench.algorithms import ClientUpdate
-from fedrela_bench.config import TrialConfig, canonical_json
-from fedrela_bench.data.federated import FederatedDataset
-from fedrela_bench.models import Backbone, register_model
-from fedrela_bench.simulation import RoundResult, Simulation, Snapshot, load_snapshot, save_snapshot
-from fedrela_bench.simulation.state import capture, reinstate
-from tests.kits import Row
-from tests.simulation import toy
-
-T = TypeVar("T")
-
-# federations ---------------------------------------------------------------------------------------------------------
-
-
-def trial(row: Row, relabel: Mapping[str, Any] | None = None, **sections: Mapping[str, Any]) -> TrialConfig:
-    """A small trial of the row's algorithm: 4 clients, 3 of them in each of 4 rounds, batch norm, float64."""
-    federation = {
-        "algorithm": row.name,
-        "options": dict(row.options),
-        "clients": 4,
-        "rounds": 4,
-        "participation": 0.75,
-        **sections.pop("federation", {}),
-    }
-    training = {"batch_size": 12, **row.training, **sections.pop("training", {})}
-    return toy.config(federation=federation, training=training, relabel=relabel or {}, **sections)
-
-
-def skewed() -> FederatedDataset:
-    """A long-tailed set of 4 classes dealt unevenly to 4 clients."""
-    return toy.skewed(clients=4)
-
-
-def equal_clients() -> FederatedDataset:
-    """Four clients of 9 samples, all with the class counts (5, 3, 1): uniform and sample weights agree."""
-    labels = np.array([0, 0, 0, 0, 0, 1, 1, 1, 2] * 4)
-    return toy.dataset(labels, [range(9 * k, 9 * k + 9) for k in range(4)], 3)
-
-
-def odd_clients() -> FederatedDataset:
-    """An empty client, one with one sample, one with one class, one with two; class 3 is nowhere."""
-    labels = [0] * 9 + [1] * 5 + [2] * 3
-    return toy.dataset(labels, [[], [16], range(9), range(9, 16)], 4)
-
-
-def single_client() -> FederatedDataset:
-    """All data on one client."""
-    return toy.dataset([0, 1, 2, 0, 1, 0, 2, 0, 1, 0, 0], [range(11)], 3)
-
-
-@register_model("kit_mlp")
-class Perceptron(Backbone):
-    """One hidden layer of 64: it learns digits in a few dozen steps."""
-
-    name: ClassVar[str] = "kit_mlp"
-
-    def __init__(self, input_shape: tuple[int, int, int], norm: str) -> None:
-        super().__init__(feature_dim=64)
-        self.linear = nn.Linear(int(np.prod(input_shape)), 64)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B, 64)."""
-        return torch.relu(self.linear(x.flatten(1)))
-
-
-# states --------------------------------------------------------------------------------------------------------------
-
-
-def same(left: Any, right: Any, tolerance: float = 0.0) -> bool:
-    """Whether two nested values are equal: tensors bit for bit, or within a relative and absolute tolerance."""
-    if isinstance(left, Tensor) and isinstance(right, Tensor):
-        if left.shape != right.shape or left.dtype != right.dtype:
-            return False
-        if tolerance and left.is_floating_point():
-            return torch.allclose(left, right, rtol=tolerance, atol=tolerance)
-        return torch.equal(left, right)
-    if isinstance(left, np.ndarray):
-        return np.array_equal(left, right)
-    if isinstance(left, Mapping):
-        return left.keys() == right.keys() and all(same(left[key], right[key], tolerance) for key in left)
-    if isinstance(left, list | tuple):
-        return len(left) == len(right) and all(same(a, b, tolerance) for a, b in zip(left, right, strict=True))
-    return bool(left == right)
-
-
-def parts(snapshot: Snapshot) -> dict[str, Any]:
-    """What a run carries, without what its relabel section is called."""
-    kept = ("params", "buffers", "counters", "server_state", "client_states", "private", "labels", "round")
-    return {name: getattr(snapshot, name) for name in kept}
-
-
-@dataclass(frozen=True)
-class Run:
-    """A whole run: its state before the first round and after each, and what each round reported."""
-
-    states: list[dict[str, Any]]
-    results: list[RoundResult]
-
-
-_RUNS: dict[str, Run] = {}
-
-
-def whole_run(config: TrialConfig) -> Run:
-    """The run of a configuration on the skewed federation, computed once."""
-    key = canonical_json(config.model_dump(mode="json"))
-    if key not in _RUNS:
-        simulation = Simulation(config, skewed())
-        states, results = [parts(simulation.snapshot())], []
-        for result in simulation:
-            states.append(parts(simulation.snapshot()))
-            results.append(result)
-        _RUNS[key] = Run(states, results)
-    return _RUNS[key]
-
-
-def through_file(simulation: Simulation, config: TrialConfig, data: FederatedDataset, path: Path) -> Simulation:
-    """A new simulation that goes on from the other's snapshot on disk."""
-    save_snapshot(path, simulation.snapshot())
-    again = Simulation(config, data)
-    again.restore(load_snapshot(path))
-    return again
-
-
-def twin_of(simulation: Simulation) -> Simulation:
-    """Another simulation in the same state that shares no tensor with it, as a process of its own has it."""
-    twin = Simulation(simulation.config, simulation.dataset)
-    twin.algorithm = twin._trainer.algorithm = twin._trainer.solver.algorithm = copied(simulation.algorithm)
-    reinstate(twin.state, copied(capture(simulation.state, twin.config, "")), twin.config, "")
-    twin.state.server.round = simulation.state.server.round
-    return twin
-
-
-def copied(value: T) -> T:
-    """What arrives in another process."""
-    return cast(T, pickle.loads(pickle.dumps(value)))
-
-
-def named(simulation: Simulation) -> dict[str, Tensor]:
-    """Global parameters and buffers by name."""
-    server = simulation.state.server
-    return simulation.model.named(server.params, server.buffers)
-
-
-def floats(tensors: Mapping[str, Tensor]) -> int:
-    """Numbers held."""
-    return sum(tensor.numel() for tensor in tensors.values())
-
-
-# local training ------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Left:
-    """What one client's local training leaves behind, copied."""
-
-    params: Tensor
-    buffers: Tensor
-    state: dict[str, Tensor]
-    sums: dict[str, Tensor]
-    loss: Tensor
-
-
-def begin(simulation: Simulation) -> tuple[int, list[int], int]:
-    """Do the next round's exchange before training; gives its index, participants and their samples."""
-    trainer, index = simulation._trainer, simulation.completed_rounds
-    participants = trainer.participants(index)
-    total = int(simulation.state.server.client_sizes[participants].sum())
-    simulation.state.server.round = index
-    trainer._probe(index, participants, total)
-    return index, participants, total
-
-
-def train(simulation: Simulation, client: int, index: int, total: int, sums: dict[str, Tensor] | None = None) -> Left:
-    """One client's local training and upload; its kept state stays as it was."""
-    trainer, algorithm, model = simulation._trainer, simulation._trainer.solver.algorithm, simulation.model
-    trainer.load_client(client)
-    context = trainer.context(client, index, total)
-    context.state = copy.deepcopy(context.state)
-    result = trainer.solver.train(context)
-    with torch.no_grad():
-        update = ClientUpdate(context, model.params, model.buffers, result.steps)
-        algorithm.finish(update)
-        added = algorithm.new_sums(simulation.state.server) if sums is None else sums
-        algorithm.accumulate(added, update)
-    return Left(model.params.clone(), model.buffers.clone(), context.state, added, result.loss_sum)
+__all__ = [
+    "Left",
+    "Perceptron",
+    "Run",
+    "begin",
+    "copied",
+    "equal_clients",
+    "floats",
+    "named",
+    "odd_clients",
+    "parts",
+    "same",
+    "single_client",
+    "skewed",
+    "through_file",
+    "train",
+    "trial",
+    "twin_of",
+    "whole_run",
+]

@@ -728,13 +728,6 @@ def test_every_shipped_space_is_right(capsys: Capture) -> None:
     assert "digits_lt" in capsys.readouterr().out
 
 
-def test_doctor_tells_what_is_here(capsys: Capture) -> None:
-    assert call("doctor") == 0
-    text = capsys.readouterr().out
-    assert "comes with scikit-learn" in text
-    assert re.search(r"^torch \d", text, re.MULTILINE)
-
-
 def test_the_ui_starts_without_job_workers(capsys: Capture, tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "study.json").write_text(json.dumps({"tracking_uri": f"sqlite:///{tmp_path / 'mlflow.db'}"}))
     seen: dict[str, Any] = {}

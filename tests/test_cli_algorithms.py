@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ from fedrela_bench.algorithms import ALGORITHMS, Algorithm, check_algorithm, reg
 from fedrela_bench.algorithms.base import ModelSize
 from fedrela_bench.cli import main
 from fedrela_bench.cli.algorithm_facts import EVALUATED, KNOWN, MONOMIALS, SYMBOLS, formula_of, in_order, values_of
-from fedrela_bench.config import TrialConfig
+from fedrela_bench.config import TrialConfig, parse
 from fedrela_bench.data import load_dataset
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.simulation import Simulation
 from fedrela_bench.study.space import load_space
 from fedrela_bench.study.spacefind import algorithm_space
+from fedrela_bench.yaml_io import parse_yaml
+from tests.docs.lines import faults as faults_of_line
 from tests.kits import names
-from tests.test_readme import _verbs
 
 Capture = pytest.CaptureFixture[str]
 WIDTH = 80
@@ -86,7 +88,7 @@ def test_evaluated_algorithms_come_first_in_the_papers_order(capsys: Capture) ->
 @pytest.mark.parametrize("name", names())
 def test_every_algorithm_is_shown_in_80_columns(name: str, capsys: Capture) -> None:
     lines = told(capsys, "show", name).splitlines()
-    assert all(len(line) <= WIDTH for line in lines if not line.startswith("example"))
+    assert all(len(line) <= WIDTH for line in lines if not line.startswith(("example", "authors ran")))
     text = " ".join(" ".join(lines).split())
     kind = ALGORITHMS[name]
     for part in (kind.purpose, kind.citation, kind.differences, *kind.posterior_heads):
@@ -109,6 +111,24 @@ def test_the_example_is_a_right_command(name: str, capsys: Capture) -> None:
     assert command[0] == "fedrela-bench"
     assert main([*command[1:], "--print-config"]) == 0
     assert f"algorithm: {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [name for name in names() if ALGORITHMS[name].published])
+def test_the_authors_settings_are_a_right_command(name: str, capsys: Capture) -> None:
+    command, published = shlex.split(facts(capsys, name)["published"]), dict(ALGORITHMS[name].published)
+    assert f"authors ran  {shlex.join(command)}" in told(capsys, "show", name).splitlines()
+    assert main([*command[1:], "--print-config"]) == 0
+    config = parse(parse_yaml(capsys.readouterr().out, "printed"))
+    found: dict[str, Any] = {
+        key: reduce(lambda values, part: values[part], key.split("."), config.model_dump()) for key in published
+    }
+    assert found == published
+
+
+def test_methods_whose_settings_are_known_say_them(capsys: Capture) -> None:
+    known = {name for name in names() if ALGORITHMS[name].published}
+    assert {"fednova", "moon", "climb", "fedetf", "fedloge", "fedyoyo", "feddyn", "creff"} <= known
+    assert facts(capsys, "fedavg")["published"] is None and "authors ran" not in told(capsys, "show", "fedavg")
 
 
 def test_floats_are_those_of_a_simulation(capsys: Capture) -> None:
@@ -211,6 +231,7 @@ def test_every_algorithm_has_a_checked_space_of_its_own(name: str, capsys: Captu
     options = [searched_name for searched_name in searched if searched_name != "training.lr"]
     assert all(option.startswith("federation.options.") for option in options)
     assert bool(options) == bool(ALGORITHMS[name].OptionsModel.model_fields)
+    assert (space.trials, len(space.seeds)) == (load_space("digits_lt").trials, 1), "as many as FedReLa's own search"
     for parameter in space.parameters:
         if parameter.name in options:
             ends = [check_algorithm(name, {parameter.name.rpartition(".")[2]: value}) for value in parameter.values]
@@ -224,7 +245,7 @@ def test_a_space_begins_with_the_command_that_uses_it(name: str) -> None:
     first, _, rest = space.header.partition("\n")
     words = shlex.split(first)
     assert words[:2] == ["fedrela-bench", "tune"] and words[words.index("--space") + 1] == name
-    assert {word for word in words if word.startswith("--")} <= _verbs()["tune"]
+    assert not faults_of_line(words[1:])
     assert f"{space.trials} configurations" in " ".join(rest.split())
 
 

@@ -37,7 +37,7 @@ from fedrela_bench.rng import generator
 
 Golden = Callable[[str], Path]
 FEATURES = {"digits": 64, "lenet": 84, "lenet_wide": 128, "cnn": 192, "fmcnn": 512, "mlp": 128}
-FEATURES |= {"resnet8": 256, "resnet18": 512, "resnet34": 512}
+FEATURES |= {"resnet8": 256, "resnet18": 512, "resnet34": 512, "resnet50": 2048}
 SIZES = {"digits": (8, 28, 32), "lenet": (16, 28, 32), "lenet_wide": (16, 32), "cnn": (16, 28, 32), "fmcnn": (16, 64)}
 
 
@@ -119,6 +119,32 @@ def test_group_norm_resnets_have_no_statistics_and_treat_samples_alone() -> None
     close(net(images).logits[:1], net(images[:1]).logits.detach().numpy(), 1e-4)
 
 
+@torch.no_grad()
+def test_resnet50_is_the_published_network() -> None:
+    torchvision_models = pytest.importorskip("torchvision.models")
+    net = net_of("resnet50", (3, 96, 96), classes=1000)
+    assert sum(p.numel() for p in net.parameters()) == 25_557_032
+    assert sum(p.numel() for p in net.backbone.parameters()) == 23_508_032
+    theirs = torchvision_models.resnet50(weights=None).eval()
+    values = {name.replace("shortcut", "downsample"): value for name, value in net.backbone.state_dict().items()}
+    generator_ = torch.Generator().manual_seed(1)
+    for name, value in values.items():
+        # First values of norms are 0 and 1: others show that each is where it belongs.
+        if value.dim() == 1:
+            value.copy_(torch.rand(value.shape, generator=generator_) + (0.5 if "var" in name else 0.0))
+    theirs.load_state_dict(values | {f"fc.{name}": value for name, value in net.head.state_dict().items()})
+    images = torch.from_numpy(hash_fill(3, 2 * 3 * 96 * 96).reshape(2, 3, 96, 96)).float()
+    close(net.eval()(images).logits, theirs(images).numpy(), 1e-3)
+
+
+def test_resnet50_has_the_small_stem_for_small_images() -> None:
+    for side, kernel, stride in ((63, 3, 1), (64, 7, 2)):
+        stem = build_backbone("resnet50", (3, side, side)).conv1
+        assert isinstance(stem, nn.Conv2d)
+        assert (stem.kernel_size, stem.stride) == ((kernel, kernel), (stride, stride))
+    assert not list(net_of("resnet50", (3, 64, 64), norm="group").buffers())
+
+
 # --- shapes, first values, registry ----------------------------------------------------------------------------------
 
 
@@ -148,12 +174,14 @@ def test_published_sizes() -> None:
 
 def test_a_network_too_narrow_for_a_simplex_is_told_which_are_wide_enough() -> None:
     for make in (lambda: simplex_etf(84, 100, generator(1, "x")), lambda: SSECHead(84, 100, 0, 0.6, False)):
-        with pytest.raises(ConfigError, match="lenet_wide, cnn, fmcnn, mlp, resnet8, resnet18, resnet34") as caught:
+        with pytest.raises(
+            ConfigError, match="lenet_wide, cnn, fmcnn, mlp, resnet8, resnet18, resnet34, resnet50"
+        ) as caught:
             make()
         assert "digits" not in str(caught.value) and "lenet," not in str(caught.value)
     assert SSECHead(FEATURES["lenet_wide"], 100, 0, 0.6, False).weight.shape == (100, 128)
-    with pytest.raises(ConfigError, match="no model of this package has 600; register a wider one"):
-        simplex_etf(512, 600, generator(1, "x"))
+    with pytest.raises(ConfigError, match="no model of this package has 2049; register a wider one"):
+        simplex_etf(512, 2049, generator(1, "x"))
 
 
 def test_pooling_before_the_activation_is_the_usual_network() -> None:

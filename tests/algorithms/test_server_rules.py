@@ -23,6 +23,7 @@ from fedrela_bench.algorithms import (
     register,
 )
 from fedrela_bench.algorithms.climb import Climb
+from fedrela_bench.algorithms.fedavg import FedAvg
 from fedrela_bench.algorithms.feddyn import FedDyn
 from fedrela_bench.algorithms.fednova import FedNova, accumulated_weight
 from fedrela_bench.algorithms.flat_ops import clip_norm
@@ -153,7 +154,15 @@ class UnequalEpochs(FedNova):
         context.local_epochs = {2: 5, 4: 2}[context.samples]
 
 
+@register
+class UnequalAverage(FedAvg):
+    name: ClassVar[str] = "test_fedavg_2_5"
+
+    prepare = UnequalEpochs.prepare
+
+
 LINEAR: list[tuple[str, str, bool, dict[str, Any]]] = [
+    ("fedavg_steps_2_5", "test_fedavg_2_5", False, {}),
     ("fednova_steps_2_5", "test_fednova_2_5", False, {}),
     ("fednova_steps_3_3", "fednova", False, {}),
     ("scaffold", "scaffold", True, {}),

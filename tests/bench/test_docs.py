@@ -1,39 +1,33 @@
-"""Commands of the page on benchmarks exist, and it tells of every workload and ratio."""
+"""The page on benchmarks tells of every workload and ratio, and names none that does not exist."""
 
 from __future__ import annotations
 
-import re
-import shlex
-from pathlib import Path
-
-import pytest
-import typer
+import itertools
 
 from fedrela_bench.bench.workloads import WORKLOADS
-from fedrela_bench.cli import app
+from tests.docs.pages import ROOT, blocks, commands
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md").read_text()
-LINES = [line.split("  #")[0] for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.splitlines()]
-COMMANDS = [shlex.split(line) for line in LINES if line.startswith("fedrela-bench")]
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_commands_exist_with_their_options_and_workloads(words: list[str]) -> None:
-    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    options = {option for parameter in verbs[words[1]].params for option in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= options
-    if words[1] == "bench":
-        names = [word for at, word in enumerate(words[2:], 2) if not word.startswith("--") and _is_name(words, at)]
-        assert set(names) <= set(WORKLOADS)
+PAGE = ROOT / "docs" / "benchmarks.md"
+COMMANDS = [words for block in blocks(PAGE) if block.kind == "bash" for words in commands(block.text)]
 
 
-def _is_name(words: list[str], at: int) -> bool:
-    return not words[at - 1].startswith("--") or words[at - 1] == "--short"
+def test_commands_name_workloads_that_exist() -> None:
+    named = [word for words in COMMANDS for word in _names(words)]
+    assert len(named) > 8
+    assert set(named) <= set(WORKLOADS)
+
+
+def _names(words: list[str]) -> list[str]:
+    """What stands after the verb and is neither an option nor an option's value."""
+    pairs = itertools.pairwise(words)
+    own = [word for before, word in pairs if not word.startswith("--") and (before[:2] != "--" or before == "--short")]
+    return own if words[0] == "bench" else []
 
 
 def test_every_workload_and_aim_is_told() -> None:
+    text = PAGE.read_text(encoding="utf-8")
     assert len(COMMANDS) > 8
     for name, workload in WORKLOADS.items():
-        assert f"`{name}`" in PAGE
+        assert f"`{name}`" in text
         for ratio in workload.targets:
-            assert f"`{ratio}`" in PAGE
+            assert f"`{ratio}`" in text

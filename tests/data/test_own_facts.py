@@ -15,9 +15,9 @@ from fedrela_bench.reporting import source
 from fedrela_bench.reporting.build import build_table
 from fedrela_bench.reporting.render import RENDERERS
 from fedrela_bench.reporting.spec import ReportSpec
-from fedrela_bench.study.engine import SimulationEngine
 from fedrela_bench.study.identity import register
 from fedrela_bench.study.preflight import preflight
+from fedrela_bench.study.simulator import SimulationEngine
 from tests.data.makers import visits, write_npz, write_text
 from tests.reporting.fakes import rows
 from tests.study.fakes import request
@@ -95,7 +95,8 @@ def test_a_study_records_it_and_its_reports_show_it(
 
     experiment = SimpleNamespace(experiment_id="1")
     monkeypatch.setattr(source, "_client", lambda uri: SimpleNamespace(get_experiment_by_name=lambda name: experiment))
-    monkeypatch.setattr(source, "_child_runs", lambda client, record: rows())
+    monkeypatch.setattr(source, "_runs", lambda client, uri, experiment, study: rows())
+    monkeypatch.setattr(source, "_flat", lambda row, identity: row)
     runs = source.read_study(tmp_path / "study")
     spec = ReportSpec.model_validate({"title": "t", "metrics": ["overall"], "rows": [{"runs": {"kind": "trunk"}}]})
     shown = build_table(runs, spec)

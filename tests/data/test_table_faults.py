@@ -149,7 +149,7 @@ def test_columns_too_wide_for_floats(tmp_path: Path) -> None:
     [
         ({"augment": "crop_flip"}, "rows of a table cannot be moved"),
         ({"normalize": "imagenet"}, "tables are standardised by their training rows"),
-        ({"image_size": 16}, "data.image_size = 16 is for folder: and parquet: and npz: sources"),
+        ({"image_size": 16}, "data.image_size = 16 is for folder: and parquet: and npz: and imagenet sources"),
         ({"profile": "natural", "n_max": 5}, "data.profile = natural keeps everything"),
         ({"partition": "natural", "on_small_client": "pad"}, "set it to skip"),
     ],

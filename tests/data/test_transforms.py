@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from torchvision.transforms import functional
 
 from fedrela_bench.data.inputs import PUBLISHED
-from fedrela_bench.data.transforms import Pipeline, crop_flip
+from fedrela_bench.data.transforms import GRID, Pipeline, crop_flip, resized_crop
 from fedrela_bench.rng import generator
 from tests.data.makers import pixels
 
@@ -114,3 +116,50 @@ def test_rows_of_a_table_pass_unchanged_as_a_copy() -> None:
         before = rows.clone()
         inputs.zero_()
         assert torch.equal(rows, before)
+
+
+# resized crops -------------------------------------------------------------------------------------------------------
+
+
+def crops(images: torch.Tensor, *draws: tuple[float, float, float, float, int]) -> torch.Tensor:
+    """Shares in [0, 1) of area, ratio, top and left, and flip."""
+    whole = [[*(min(int(share * GRID), GRID - 1) for share in row[:4]), row[4]] for row in draws]
+    return resized_crop(images, torch.tensor(whole))
+
+
+def test_a_crop_of_the_whole_image_is_the_image() -> None:
+    images = torch.from_numpy(pixels(3, 12))
+    assert torch.equal(crops(images, *[(1, 0.5, 0.3, 0.7, 0)] * 3), images)
+    assert torch.equal(crops(images, *[(1, 0.5, 0.3, 0.7, 1)] * 3), images.flip(2))
+
+
+def test_crops_are_what_interpolation_of_the_part_gives() -> None:
+    # Colours that rise evenly downwards and to the right: bilinear interpolation is exact.
+    rise = torch.arange(64, dtype=torch.float64)
+    images = torch.stack([rise[:, None].expand(64, 64), rise[None].expand(64, 64)], dim=2)[None].to(torch.float32)
+    share = math.sqrt(0.08 + 0.92 * 0.25)
+    part = crops(images, (0.25, 0.5, 0.5, 0.25, 0))[0]
+    places = (torch.arange(64) + 0.5) / 64 * share * 64 - 0.5
+    free = (1 - share) * 64
+    torch.testing.assert_close(part[:, 7, 0], places + 0.5 * free, atol=1e-3, rtol=0)
+    torch.testing.assert_close(part[7, :, 1], places + 0.25 * free, atol=1e-3, rtol=0)
+    mirrored = crops(images, (0.25, 0.5, 0.5, 0.25, 1))[0]
+    torch.testing.assert_close(mirrored.flip(1), part, atol=1e-3, rtol=0)
+
+
+def test_wide_and_tall_crops_stay_inside() -> None:
+    images = torch.full((2, 8, 8, 3), 200, dtype=torch.uint8)
+    assert (crops(images, (0.999, 0, 0.99, 0.99, 0), (0.999, 0.999, 0, 0.99, 1)) == 200).all()
+
+
+def test_the_pipeline_draws_and_applies_resized_crops() -> None:
+    pipeline = Pipeline(None, "resized_crop", torch.float32)
+    draws = pipeline.draws(np.random.default_rng(1), 4000)
+    assert draws.shape == (4000, 5) and draws.min() >= 0 and draws[:, 4].max() == 1 and draws[:, :4].max() < GRID
+    assert (np.abs(draws[:, :4].mean(axis=0) / GRID - 0.5) < 0.03).all()
+    images = torch.from_numpy(pixels(5, 12))
+    inputs = pipeline.train(images, torch.from_numpy(draws[:5]))
+    assert inputs.shape == (5, 3, 12, 12)
+    assert torch.equal(inputs, pipeline.plain(resized_crop(images, torch.from_numpy(draws[:5]))))
+    one = pipeline.train(images[2:3], torch.from_numpy(draws[2:3]))
+    assert torch.equal(one[0], inputs[2])

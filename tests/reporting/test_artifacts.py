@@ -14,7 +14,7 @@ from fedrela_bench.data import load_dataset
 from fedrela_bench.errors import DataError, StoreError
 from fedrela_bench.reporting.artifacts import MlflowArtifacts
 from fedrela_bench.reporting.source import StudyRuns
-from fedrela_bench.study.engine import SimulationEngine
+from fedrela_bench.study.simulator import SimulationEngine
 from fedrela_bench.yaml_io import dump_yaml
 from tests.reporting.fakes import study
 from tests.reporting.files import npz

@@ -70,7 +70,9 @@ def test_json_is_all_there_is_on_standard_output(
     assert values["table"]["rows"][1]["overall_gain"]["n"] == 3
     assert values["table"]["facts"]["round rule"].startswith("last5")
     assert values["files"][0] == str(tmp_path / "study.csv")
-    assert "written: " in err
+    assert list(values) == ["table", "files", "left_out"]
+    assert any(text.startswith("figure gallery is left out: ") for text in values["left_out"])
+    assert "written: " in err and "figure gallery is left out" in err
 
 
 def test_nothing_is_coloured_where_standard_output_is_a_pipe(folder: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.html import html
+from fedrela_bench.reporting.table import Cells
 from tests.reporting.samples import GROUPED, HOSTILE, PLAIN
 
 PIXEL = base64.b64decode(
@@ -103,6 +105,23 @@ def test_best_and_second_are_shown(page: Page) -> None:
     assert page.texts["strong"] == ["70.00 ± 0.50", "62.00 ± 1.25", "70.00 ± 0.50"]
     text = html(GROUPED)
     assert re.findall(r'<span class="second">(.*?)</span>', text) == ["61.00 ± 1.25", "69.00 ± 0.50"]
+
+
+def test_a_sign_stays_on_the_line_of_what_it_belongs_to() -> None:
+    rows = (replace_label(PLAIN.rows[0], "fedavg ‡§"), *PLAIN.rows[1:])
+    text = html(replace(PLAIN, rows=rows))
+    assert "Δ\u00a0tail</th>" in text and "fedavg\u00a0‡§</th>" in text
+
+
+def replace_label(row: Cells, label: str) -> Cells:
+    return label, *row[1:]
+
+
+def test_the_page_says_which_figures_are_left_out_and_why() -> None:
+    page = Page(html(PLAIN, (), None, [f"figure tau is left out: {HOSTILE}"]))
+    assert "Figures" in page.texts["h2"]
+    assert page.texts["li"][-1] == f"figure tau is left out: {HOSTILE}"
+    assert "Figures" not in Page(html(PLAIN)).texts.get("h2", [])
 
 
 def test_cells_sort_by_their_whole_value_and_dashes_have_none() -> None:

@@ -73,6 +73,12 @@ def test_markdown_ends_with_its_figures() -> None:
     assert text == markdown(PLAIN) + "\n![tail accuracy](my%20study_tail.png)\n\n![front](p.png)\n"
 
 
+def test_markdown_says_which_figures_are_left_out_and_why() -> None:
+    assert markdown(PLAIN, [], ["figure tau is left out: no <two> values"]) == (
+        markdown(PLAIN) + "\n- figure tau is left out: no \\<two> values\n"
+    )
+
+
 def test_csv_keeps_every_digit_and_carries_the_facts() -> None:
     lines = list(csv.DictReader(io.StringIO(comma_separated(PLAIN))))
     assert list(lines[0]) == [

@@ -170,6 +170,22 @@ def test_ours_and_the_published_curve_are_drawn_together(
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("values", "bands"), [(12, 0), (13, 7)])
+def test_many_values_have_a_band_instead_of_bars(spec: ReportSpec, values: int, bands: int) -> None:
+    from matplotlib.collections import PolyCollection
+
+    from fedrela_bench.reporting.canvas import panels
+    from fedrela_bench.reporting.sensitivity import _draw_line
+
+    taus = [round(0.01 * place, 2) for place in range(1, values + 1)]
+    runs = grid(grid_rows(["fedavg"], taus, [0.8], [0]))
+    found = sensitivity(runs, spec, TAU, ("overall", "head", "tail"))
+    _, axes = panels(9, 6, 2, 4)
+    _draw_line(found.lines[0], axes[:4], axes[4:], "#000000", "o")
+    drawn = [collection for panel in axes for collection in panel.collections]
+    assert sum(isinstance(collection, PolyCollection) for collection in drawn) == bands
+
+
 def test_settings_are_shown_as_readers_write_them() -> None:
     assert (shown_value(START, 10 / 12), shown_value(TAU, 0.05), shown_value("training.lr", 1e-05)) == (
         "83.3 %",

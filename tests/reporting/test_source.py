@@ -11,9 +11,10 @@ import pytest
 from pandas.testing import assert_series_equal
 
 from fedrela_bench.errors import ConfigError, StoreError
+from fedrela_bench.reporting.database import Run, child_runs
 from fedrela_bench.reporting.histories import Histories
 from fedrela_bench.reporting.report import render_report
-from fedrela_bench.reporting.source import read_study
+from fedrela_bench.reporting.source import read_study, served_runs
 from tests.reporting.fakes import ROUNDS, rows, study
 
 
@@ -46,6 +47,9 @@ def test_a_report_twice_is_byte_for_byte_the_same(folder: Path, tmp_path: Path) 
     assert re.search(r"\| fedavg \(baseline\) +\| +62\.00 ± 2\.00 \|", text)
     assert re.findall(r"!\[.*\]\((.*)\)", text) == [path.name for path in first.files[4:]]
     assert "+3.00 [+0.52, +5.48]" in text
+    assert first.notes
+    page = first.files[3].read_text()
+    assert all(f"- {note}" in text and f"<li>{note}</li>" in page for note in first.notes)
 
 
 def test_the_report_goes_into_the_study_by_default(folder: Path) -> None:
@@ -85,6 +89,35 @@ def test_curves_read_at_once_are_those_read_run_by_run(folder: Path) -> None:
         for metric in ("odd", "test/overall"):
             assert_series_equal(fresh(run_id, metric), slow(run_id, metric))
     assert fresh(first, "odd").fillna(-1).to_dict() == {1: 0.1, 2: 0.7, 3: -1}
+
+
+def test_a_database_is_read_as_through_its_client(folder: Path) -> None:
+    from mlflow.entities import Metric, Param
+
+    runs = read_study(folder)
+    load = runs.load_history
+    assert isinstance(load, Histories)
+    client, uri, experiment = load._client, load._uri, load._experiment
+    odd = client.create_run(experiment, tags={"study": "s4", "kind": "cell", "seed": "1", "other": ""})
+    points = [Metric("a", float("nan"), 1, 7), Metric("b", float("inf"), 1, 3), Metric("b", 1.0, 2, 2)]
+    client.log_batch(odd.info.run_id, points, [Param("x.y", "1e-4"), Param("z", "text")])
+    for kind, study_id in (("study", "s4"), ("cell", "s5")):
+        client.create_run(experiment, tags={"study": study_id, "kind": kind})
+    gone = client.create_run(experiment, tags={"study": "s4", "kind": "cell"})
+    client.delete_run(gone.info.run_id)
+    client.create_run(experiment, tags={"study": "s4"})
+    for study_id, count in (("s1", 9), ("s4", 1), ("s9", 0)):
+        direct, served = list(child_runs(uri, experiment, study_id)), list(served_runs(client, experiment, study_id))
+        assert len(direct) == count
+        names = [sorted(map(comparable, found)) for found in (direct, served)]
+        assert names[0] == names[1]
+
+
+def comparable(run: Run) -> str:
+    """Everything of a run but MLflow's own tags, in one order."""
+    tags = {name: value for name, value in run.tags.items() if not name.startswith("mlflow.")}
+    parts = [sorted(part.items()) for part in (tags, run.params, run.metrics)]
+    return repr((run.run_id, run.status, run.last_round, parts))
 
 
 def test_what_is_not_a_study_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import fedrela_bench.simulation.relabeling as relabeling
+import fedrela_bench.relabelers.fedrela as relabeling
 from fedrela_bench.algorithms import Algorithm, LocalContext, register
 from fedrela_bench.simulation import Simulation
 from tests.simulation import toy

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-import fedrela_bench.simulation.relabeling as relabeling
+import fedrela_bench.relabelers.fedrela as relabeling
 from fedrela_bench import TrialConfig, load_dataset
 from fedrela_bench.algorithms import build_algorithm
 from fedrela_bench.config import AUTHOR_PRESET

@@ -26,11 +26,11 @@ import sys, cloudpickle
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.study import fakes
-from fedrela_bench.study import runner, stages
+from fedrela_bench.study import books, runner
 from fedrela_bench.study.runner import tune
 cloudpickle.register_pickle_by_value(fakes)
 space = {{"algorithm": "fedavg"}}
-runner.BOUND_SECONDS, stages.GRACE_SECONDS = {bound}, {grace}
+runner.BOUND_SECONDS, books.GRACE_SECONDS = {bound}, {grace}
 engine = fakes.FakeEngine(delay={delay})
 result = tune(fakes.request(Path({out!r}), space, engine=engine, trials=6, progress="lines", rolling_seconds=0.5,
               max_concurrent=2))

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedrela_bench.config import TrialConfig, digest
 from fedrela_bench.errors import ConfigError, RunError, StoreError
+from fedrela_bench.schedules import build_schedule
 from fedrela_bench.study.engine import Runtime
 from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.space import Space, parse_space
@@ -77,9 +78,10 @@ class FakeRun:
             self._wait()
             index, fork = self.completed_rounds, self.config.relabel_round
             active = relabel.active(rounds) and index >= fork
-            again = bool(relabel.period) and (index - fork) % max(1, relabel.period) == 0
-            fresh = active and (index == fork or again)
-            mix = round(relabel.tau * 1000) + index if fresh else index
+            schedule = build_schedule(self.config)
+            fresh = active and index in schedule.refreshes
+            tau = schedule.budget(schedule.refresh_of(index)) if active else 0.0
+            mix = round(tau * 1000) + index + 7 * (relabel.method != "fedrela") if fresh else index
             self.state = (self.state * 1103515245 + 12345 + mix * active + index) % 2**31
             self.completed_rounds += 1
             diverged = active and self.engine.diverges_at is not None and relabel.tau == self.engine.diverges_at
@@ -188,6 +190,10 @@ class FakeEngine:
 
     def facts(self, config: TrialConfig, dataset: Any) -> dict[str, Any]:
         return {}
+
+    def costs(self, config: TrialConfig, dataset: Any, rounds: int) -> dict[str, Any]:
+        totals = {"total_down": 20 * rounds, "total_up": 20 * rounds, "relabel_down": 0}
+        return {"communication": {"down": 10, "up": 10, "participations": 2 * rounds, **totals}}
 
     def simulation(self, config: TrialConfig, dataset: Any, device: str, kept: Path | None = None) -> FakeRun:
         return FakeRun(config, self)

@@ -25,8 +25,8 @@ WORSE = {"val/overall": (0.61, 0.6, 0.6), "val/tail": (0.4, 0.4, 0.1), "test/ove
 def outcome(values: dict[str, tuple[float, ...]], count: int, objectives: Sequence[str] = OBJECTIVES) -> Outcome:
     """As the store's results of the first `count` seeds give it."""
     results = [
-        {"status": "completed", "final": {name: v[at] for name, v in values.items()}, "computed_rounds": 9, "key": at}
-        for at in range(count)
+        {"status": "completed", "final": {name: v[at] for name, v in values.items()}, "computed_rounds": 9, "key": key}
+        for at, key in enumerate(f"{value}/{at}" for at, value in enumerate(values["val/overall"][:count]))
     ]
     return combine(results, objectives)
 
@@ -150,6 +150,17 @@ def test_the_confirm_stage_shows_its_own_seeds(tmp_path: Path) -> None:
     part = text[text.index("confirmed over seeds 1, 2, 3, %") :]
     assert "[+0.52, +5.48]" in part and "n = 3" in part
     assert "confirm on 5 seeds" in part
+
+
+def test_a_confirm_stage_that_adds_no_runs_only_names_them(tmp_path: Path) -> None:
+    result = study(tmp_path, 3)
+    best = result.pareto[0]
+    text = render_text(replace(result, confirmed=[best, replace(best, label="fedavg paper default")]))
+    assert "confirmed over" not in text
+    assert " ".join(text.split()).count("(paper default)") == 1
+    other = replace(best, label="fedavg paper default", outcome=replace(best.outcome, keys=("a", "b", "c")))
+    text = render_text(replace(result, confirmed=[best, other, replace(other, label="fedavg twin")]))
+    assert "confirmed over" in text and " ".join(text.split()).count("(twin)") == 1
 
 
 @pytest.mark.cluster

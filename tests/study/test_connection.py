@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedrela_bench import leases
 from fedrela_bench.errors import ConfigError, RunError
-from fedrela_bench.study import connection
+from fedrela_bench.study import connection, room
 from fedrela_bench.study.cluster import Capacity
 from fedrela_bench.study.interrupt import handlers_kept
+from fedrela_bench.study.runner import preflight, tune
+from tests.study.fakes import request
 
 ray = pytest.importorskip("ray")
 
@@ -55,18 +60,137 @@ def test_what_another_try_does_not_mend_is_not_tried_again() -> None:
     assert tries == [1]
 
 
-def test_a_ray_that_does_not_start_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray, "init", failing(Exception(LATE)))
+SOCKET = "validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /x/plasma_store"
+OBJECT_STORE = "After taking into account object store and redis memory usage, the amount of memory is less than 5%"
+
+
+@pytest.mark.parametrize(
+    ("error", "fact", "remedy"),
+    [
+        (
+            Exception(LATE),
+            "(The current node timed out during startup. This",
+            "it was tried 4 times: the machine is too",
+        ),
+        (OSError(SOCKET), "AF_UNIX path length cannot exceed 107", "set TMPDIR to one, such as /tmp"),
+        (NotADirectoryError(20, "Not a directory", "/a/r"), "Not a directory", "set TMPDIR to a folder that can be"),
+        (ValueError(OBJECT_STORE), "the amount of memory is less than 5%", "give the container more memory"),
+        (
+            RuntimeError("Failed to bind 0.0.0.0:6379"),
+            "bind 0.0.0.0:6379",
+            "end Ray nodes that are left over (`ray stop`)",
+        ),
+        (RuntimeError("bad luck\nline 2"), "(bad luck)", "`fedrela-bench doctor` shows"),
+        (AssertionError(), "(AssertionError)", "repeat the command"),
+    ],
+)
+def test_a_ray_that_does_not_start_is_said_in_a_sentence_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, fact: str, remedy: str
+) -> None:
+    monkeypatch.setattr(ray, "init", failing(error))
+    monkeypatch.setattr(connection, "lacking", lambda temp: iter(()))
+    monkeypatch.setattr(room, "lacking", lambda temp: iter(()))
     with pytest.raises(RunError) as caught:
         connection._start(Capacity(((2.0, 0.0),)), tmp_path)
-    assert str(caught.value).startswith("Ray did not start (The current node timed out during startup. This")
-    assert "repeat the command" in str(caught.value) and "logs" not in str(caught.value)
+    text = str(caught.value)
+    assert text.startswith("Ray did not start (") and fact in text and remedy in text and "\n" not in text
 
 
-def test_a_cluster_that_cannot_be_joined_names_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray, "init", failing(RuntimeError("Version mismatch: 2.60 and 2.44\nmore")))
-    with pytest.raises(ConfigError, match=r"^cannot join .* at h:1 \(Version mismatch: 2.60 and 2.44\); check --ray-"):
+def test_a_disk_or_memory_that_is_too_small_is_said_before_ray_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "init", failing(AssertionError("must not be called")))
+    monkeypatch.setattr(room, "free_memory", lambda: 10**12)
+    monkeypatch.setattr(room, "free_disk", lambda path: 3 * 2**20)
+    with pytest.raises(RunError, match=r"^Ray cannot start: .* has 3 MiB left .*; free space there, or set TMPDIR"):
+        connection._start(Capacity(((2.0, 0.0),)), tmp_path)
+    monkeypatch.setattr(room, "free_disk", lambda path: None)
+    monkeypatch.setattr(room, "free_memory", lambda: 100 * 2**20)
+    with pytest.raises(RunError, match=r"^Ray cannot start: 100 MiB of memory are free, .*; end other programs"):
+        connection._start(Capacity(((2.0, 0.0),)), tmp_path)
+
+
+def test_a_disk_that_fills_up_while_ray_starts_is_named_and_not_tried_four_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, tries = [10**12, 0, 0], list[int]()
+
+    def init(**settings: Any) -> None:
+        tries.append(1)
+        raise Exception(LATE)
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(room, "free_memory", lambda: None)
+    monkeypatch.setattr(room, "free_disk", lambda path: free.pop(0))
+    with pytest.raises(RunError, match=r"^Ray did not start: .* has 0 MiB left for Ray's sockets and logs"):
+        connection._start(Capacity(((2.0, 0.0),)), tmp_path)
+    assert tries == [1]
+
+
+def test_what_this_machine_has_left_is_known(tmp_path: Path) -> None:
+    memory, disk = room.free_memory(), room.free_disk(tmp_path / "not" / "there")
+    assert memory is not None and memory > 2**20 and disk is not None and disk > 0
+
+
+def test_a_containers_limit_counts_without_its_caches(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("900\n")
+    (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 150\nactive_file 50\n")
+    assert room._container_memory(tmp_path) is None
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert room._container_memory(tmp_path) == 300
+
+
+def test_a_folder_for_sockets_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    out = tmp_path / ("long" * 10)
+    out.mkdir()
+    said = r"can be made .*Not a directory.*; free space there, or set TMPDIR"
+    with pytest.raises(RunError, match=said), connection._temp_dir(out):
+        pass
+    assert not list(out.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            RuntimeError("Version mismatch: 2.60 and 2.44\nmore"),
+            r"\(Version mismatch: 2.60 and 2.44\); install the versions",
+        ),
+        (
+            ConnectionError("Could not find any running Ray instance."),
+            r"instance.\); check --ray-address, and `ray status`",
+        ),
+        (ImportError("Ray Client requires pip package `ray[client]`."), r"head node without ray://, such as HOST:6379"),
+        (TimeoutError("GCS did not answer"), r"\(GCS did not answer\); check --ray-address"),
+        (
+            Exception("Can't find a `node_ip_address.json` file"),
+            r"start `tune` on a node of the cluster, or `ray start",
+        ),
+    ],
+)
+def test_a_cluster_that_cannot_be_joined_names_the_option(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    monkeypatch.setattr(ray, "init", failing(error))
+    with pytest.raises(ConfigError, match=f"^cannot join the Ray cluster at h:1 .*{said}"):
         connection._connect("h:1", 1)
+
+
+def test_a_study_whose_ray_does_not_start_says_so_and_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "init", failing(OSError(SOCKET)))
+    out = tmp_path / "study"
+    with pytest.raises(RunError, match="Ray did not start") as caught:
+        tune(request(out, {"algorithm": "fedavg"}))
+    assert caught.value.exit_code == 1
+    assert json.loads((out / "study.json").read_text())["status"] == "failed"
+    assert not (out / ".ray_dir").exists() and leases.holder(out / ".lock") is None
+    assert not list(out.glob("store/*/*/*.json"))
+    preflight(request(out, {"algorithm": "fedavg"}))
 
 
 def test_ray_does_not_change_what_signals_do() -> None:

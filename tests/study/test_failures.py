@@ -54,3 +54,10 @@ def test_wrong_input_ends_with_its_own_message_and_exit_code(tmp_path: Path) -> 
     with pytest.raises(RunError, match=r"fedavg baseline seed 1 failed: bad lr.*\nb failed: odd"):
         refuse([*bad[:1], Failure("b", "odd")])
     refuse([])
+
+
+def test_a_failure_is_told_even_where_its_text_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "errors").touch()
+    error = ray.exceptions.RayTaskError("f", TEXT, OSError("no luck"))
+    told = answer(error, tmp_path, monkeypatch)["error"]
+    assert told.startswith("OSError: no luck (details in no file, since none could be written: ")

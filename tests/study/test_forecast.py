@@ -18,9 +18,9 @@ from fedrela_bench.cli.tune import plan_of
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.simulation import save_snapshot
 from fedrela_bench.study.compute import POSTERIORS
-from fedrela_bench.study.engine import SimulationEngine
 from fedrela_bench.study.forecast import disk_bytes, forecast
 from fedrela_bench.study.preflight import preflight
+from fedrela_bench.study.simulator import SimulationEngine
 from tests.study.fakes import FakeEngine, config, request
 from tests.study.test_ledger import plan_for
 
@@ -49,12 +49,13 @@ def hoarder() -> Iterator[str]:
     del ALGORITHMS["hoarder"]
 
 
-@pytest.mark.parametrize("model", ["digits", "auto"])
-def test_a_snapshot_is_as_large_as_forecast_with_what_every_client_keeps(
-    tmp_path: Path, hoarder: str, model: str
+@pytest.mark.parametrize(("algorithm", "model"), [("hoarder", "digits"), ("hoarder", "auto"), ("fedmix", "digits")])
+def test_a_snapshot_is_as_large_as_forecast_with_what_clients_keep_or_share_once(
+    tmp_path: Path, hoarder: str, algorithm: str, model: str
 ) -> None:
+    name = hoarder if algorithm == "hoarder" else algorithm
     config = TrialConfig().replace(
-        {"federation.algorithm": hoarder, "federation.clients": 12, "federation.rounds": 1, "training.model": model}
+        {"federation.algorithm": name, "federation.clients": 12, "federation.rounds": 1, "training.model": model}
     )
     dataset = load_dataset(config)
     simulation = Simulation(config, dataset)

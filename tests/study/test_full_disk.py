@@ -13,13 +13,17 @@ from typing import Any
 
 import pytest
 
+from fedrela_bench import leases
+from fedrela_bench.cli import main
 from fedrela_bench.errors import StoreError
+from fedrela_bench.files import full_disk
 from fedrela_bench.study.cell import run_cell
 from fedrela_bench.study.lineage import curve_of
+from fedrela_bench.study.runner import tune
 from fedrela_bench.study.trunk import run_trunk
 from fedrela_bench.tracking.journal import Journal
 from fedrela_bench.tracking.mlflow_sink import Sink, sync
-from tests.study.fakes import FakeDataset, FakeRun, config, runtime
+from tests.study.fakes import FakeDataset, FakeRun, config, request, runtime
 from tests.tracking.test_mlflow import ROUNDS, Study
 
 DATA = FakeDataset("data-1")
@@ -107,3 +111,77 @@ def test_a_full_disk_at_mlflow_is_an_outage_that_sync_completes(
     assert study.runs()["t1"].info.status == "FINISHED"
     assert len(study.points("t1")) == ROUNDS
     assert json.loads((study.out / "study.json").read_text())["study"] == "abc"
+
+
+class WrappedError(Exception):
+    """What a library makes of another one's error."""
+
+
+def wrapped() -> Exception:
+    try:
+        try:
+            raise OSError(28, "No space left on device", "/a/journal")
+        except OSError as error:
+            raise WrappedError("the search failed") from error
+    except WrappedError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device", "/a/b"), "[Errno 28] No space left on device: '/a/b'"),
+        (wrapped(), "[Errno 28] No space left on device: '/a/journal'"),
+        (
+            WrappedError("ray::f()\n  OSError: [Errno 28] No space left on device\nmore"),
+            "OSError: [Errno 28] No space left on device",
+        ),
+        (
+            WrappedError("(sqlite3.OperationalError) database or disk is full"),
+            "(sqlite3.OperationalError) database or disk is full",
+        ),
+        (OSError(122, "Disk quota exceeded"), "[Errno 122] Disk quota exceeded"),
+        (OSError(13, "Permission denied"), None),
+        (ValueError("full of hope"), None),
+    ],
+)
+def test_a_full_disk_is_recognised_through_what_libraries_make_of_it(error: Exception, said: str | None) -> None:
+    assert full_disk(error) == said
+
+
+def test_an_error_that_is_its_own_cause_ends() -> None:
+    error = ValueError("round")
+    error.__context__ = other = ValueError("and round")
+    other.__context__ = error
+    assert full_disk(error) is None
+
+
+def test_a_study_whose_disk_fills_up_under_ray_or_optuna_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that is tried on the way out hides why, and the same command goes on."""
+
+    def full(*arguments: Any) -> None:
+        raise wrapped()
+
+    def still_full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedrela_bench.study.work.Work.compute", full)
+    monkeypatch.setattr("fedrela_bench.study.ledger.Ledger.release", still_full)
+    with pytest.raises(
+        StoreError, match=r"no space is left on a disk \(.*/a/journal.*\); free some, .*fedrela-bench tune"
+    ):
+        tune(request(tmp_path / "study", {"algorithm": "fedavg"}))
+    assert json.loads((tmp_path / "study" / "study.json").read_text())["status"] == "failed"
+    assert leases.holder(tmp_path / "study" / ".lock") is None
+
+
+def test_any_verb_says_that_a_disk_is_full(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(*arguments: Any, **named: Any) -> int:
+        raise OSError(28, "No space left on device", "/a/b")
+
+    monkeypatch.setattr("fedrela_bench.cli.app", full)
+    assert main(["run"]) == 1
+    told = "no space is left on a disk ([Errno 28] No space left on device: '/a/b'); free some and repeat the command"
+    assert capsys.readouterr().err == f"error: {told}\n"

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from fedrela_bench.errors import ConfigError, RunError
-from fedrela_bench.study.engine import SimulationEngine
-from fedrela_bench.study.runner import tune
+from fedrela_bench.study.batch import Crew
+from fedrela_bench.study.nodes import Nodes
+from fedrela_bench.study.runner import make_plan, tune
+from fedrela_bench.study.simulator import SimulationEngine
 from tests.study.drive import PATIENT, launch, soon
 from tests.study.fakes import request
 
@@ -21,7 +23,7 @@ SPACE = {"algorithm": "fedavg"}
 
 def test_a_trial_computes_with_as_many_threads_as_the_cores_it_asked_for() -> None:
     code = (
-        "from fedrela_bench.study.engine import SimulationEngine; import torch\n"
+        "from fedrela_bench.study.simulator import SimulationEngine; import torch\n"
         "with SimulationEngine().process(3, 0.0): print(torch.get_num_threads())"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -88,3 +90,23 @@ def test_a_study_leaves_a_small_folder_of_short_names_and_answers_at_once_when_r
     assert second.returncode == 0 and "DONE finished 12 0" in output
     assert time.monotonic() - began < soon(15)
     assert len(log.read_text().splitlines()) == rounds
+
+
+def test_names_of_folders_do_not_grow_with_what_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty parameters with slashes in their values are no part of a path."""
+    from ray import tune as ray_tune
+
+    from fedrela_bench.study import tuner
+
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(ray_tune, "Tuner", lambda trainable, **settings: seen.update(settings))
+    monkeypatch.setattr(ray_tune, "with_resources", lambda trainable, resources: trainable)
+    monkeypatch.setattr("fedrela_bench.study.search.SafeOptunaSearch", lambda *arguments: None)
+    asked = request(tmp_path, SPACE)
+    plan = make_plan(asked, asked.settled(), "cpu")
+    crew = Crew(plan, *([None] * 2), Nodes(), 0.0, 1, 1.0)  # type: ignore[arg-type]
+    ledger = type("Books", (), {"remaining": 3, "in_flight": {}})
+    tuner._tuner(crew, ledger, *([None] * 4), tmp_path)  # type: ignore[arg-type]
+    trial = type("Trial", (), {"trial_id": "0a1b2c3d", "config": {f"a/{n}": "b/" * 40 for n in range(30)}})
+    named = seen["tune_config"]
+    assert named.trial_name_creator(trial) == named.trial_dirname_creator(trial) == "0a1b2c3d"

@@ -9,9 +9,9 @@ import torch
 
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.simulation import devices
-from fedrela_bench.study.engine import SimulationEngine
 from fedrela_bench.study.preflight import preflight
 from fedrela_bench.study.request import TuneRequest
+from fedrela_bench.study.simulator import SimulationEngine
 from fedrela_bench.study.trunk import run_trunk
 from tests.study.fakes import FakeDataset, FakeEngine, request
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ import pytest
 
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.study.cluster import Capacity, _cuda_devices, concurrency, gpu_faults, pick_device
+from fedrela_bench.study.futility import Futility
+from fedrela_bench.study.identity import check_identity, register
 from fedrela_bench.study.runner import make_plan, preflight, tune
 from fedrela_bench.study.samplers import check_sampler, check_storage
+from fedrela_bench.study.simulator import SimulationEngine
 from fedrela_bench.study.space import parse_space
 from fedrela_bench.study.worker import trainable
 from tests.study.drive import ROOT, soon
@@ -217,5 +221,45 @@ def test_an_objective_without_classes_is_refused_before_anything_runs(
 ) -> None:
     monkeypatch.setattr(FakeEngine, "measured", lambda *_: {"overall", "head"})
     with pytest.raises(ConfigError, match=r"has no tail classes.*among head, overall"):
-        preflight(request(tmp_path / "study"))
+        preflight(request(tmp_path / "study", {"objectives": ["overall", "tail"]}))
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(
+    ("measured", "objectives", "told"),
+    [
+        ({"overall", "head", "tail"}, ("val/overall", "val/tail"), ""),
+        ({"overall", "head", "medium"}, ("val/overall", "val/medium"), "so val/overall and val/medium (the rarest cl"),
+        ({"overall", "head"}, ("val/overall",), "so val/overall alone is the objective"),
+    ],
+)
+def test_without_tail_classes_the_rarest_that_there_are_are_the_objective_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: set[str], objectives: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.setattr(FakeEngine, "measured", lambda *_: measured)
+    plan = preflight(request(tmp_path / "study", futility=Futility(2, 0.1))).plan
+    assert plan.request.objectives == objectives
+    assert plan.runtime.futility is not None and plan.runtime.futility.objectives == objectives
+    assert len(plan.data_notes) == bool(told) and told in "".join(plan.data_notes)
+    assert register(plan)["identity"]["objectives"] == list(objectives)
+    check_identity(preflight(request(tmp_path / "study", futility=Futility(2, 0.1))).plan)
+
+
+def test_an_objective_is_one_that_every_seed_can_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups by truncated counts per client depend on the partition."""
+    groups = {1: {"overall", "head", "medium", "tail"}, 2: {"overall", "head", "medium"}}
+    monkeypatch.setattr(FakeEngine, "measured", lambda self, config, dataset: groups[config.seed])
+    plan = preflight(request(tmp_path / "study", seeds=(1, 2))).plan
+    assert plan.request.objectives == ("val/overall", "val/medium")
+    with pytest.raises(ConfigError, match="has no tail classes"):
+        preflight(request(tmp_path / "study", {"objectives": ["tail"]}, seeds=(1, 2)))
+
+
+def test_a_table_of_two_classes_has_objectives(tmp_path: Path) -> None:
+    """80 rows of one class and 20 of the other are head and medium."""
+    rows = [f"{index % 7},{index % 5},{'no' if index % 5 else 'yes'}" for index in range(100)]
+    (tmp_path / "claims.csv").write_text("\n".join(["amount,age,label", *rows]) + "\n")
+    base = config(**{"data.source": f"table:{tmp_path / 'claims.csv'}", "data.profile": "natural"})
+    base = base.replace({"federation.clients": 2, "data.alpha": 100.0, "evaluation.selection": "none"})
+    asked = request(tmp_path / "study", {"algorithm": "fedavg"}, engine=SimulationEngine())
+    assert preflight(replace(asked, bases={"fedavg": base})).plan.request.objectives == ("val/overall", "val/medium")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 from fedrela_bench import TrialConfig
-from fedrela_bench.errors import ConfigError, DataError
-from fedrela_bench.study.engine import SimulationEngine
-from fedrela_bench.study.identity import register
+from fedrela_bench.config import TrainingConfig
+from fedrela_bench.errors import ConfigError, DataError, StoreError
+from fedrela_bench.neutral import Neutral
+from fedrela_bench.study.identity import check_identity, register
+from fedrela_bench.study.plan import Plan
 from fedrela_bench.study.runner import preflight, tune
+from fedrela_bench.study.simulator import SimulationEngine
 from tests.study.fakes import FakeEngine, config, request
 
 
@@ -81,6 +86,42 @@ def test_another_study_is_refused_with_the_first_ten_differences(tmp_path: Path)
         preflight(replace(request(tmp_path, space), bases=bases))
     assert len(caught.value.faults) == 11
     assert "1 more settings differ; choose another --out" in caught.value.faults[-1]
+
+
+class Later(TrainingConfig):
+    warmup: Annotated[int, Neutral(0)] = 0
+
+
+class LaterConfig(TrialConfig):
+    """The configuration of a version that knows one field more."""
+
+    training: Later = Field(default_factory=Later)
+
+
+def later(plan: Plan, warmup: int) -> Plan:
+    bases = {}
+    for name, base in plan.bases.items():
+        values = base.model_dump(mode="json")
+        bases[name] = LaterConfig(**{**values, "training": {**values["training"], "warmup": warmup}})
+    return replace(plan, bases=bases)
+
+
+def test_a_study_goes_on_in_a_version_that_knows_more_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = preflight(request(tmp_path)).plan
+    register(plan)
+    monkeypatch.setattr("fedrela_bench.study.identity.TrialConfig", LaterConfig)
+    check_identity(later(plan, 0))
+    with pytest.raises(ConfigError, match=r"bases\.fedavg\.training\.warmup was 0 and is 2"):
+        check_identity(later(plan, 2))
+    record = json.loads((tmp_path / "study.json").read_text())
+    for base in record["identity"]["bases"].values():
+        base["training"]["warmup"] = 0
+    (tmp_path / "study.json").write_text(json.dumps(record))
+    check_identity(plan)
+    record["identity"]["bases"] = None
+    (tmp_path / "study.json").write_text(json.dumps(record))
+    with pytest.raises(StoreError, match="is damaged"):
+        check_identity(plan)
 
 
 def test_seeds_and_counts_out_of_reach(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from fedrela_bench import Simulation, TrialConfig, load_dataset
 from fedrela_bench.study.cell import run_cell
-from fedrela_bench.study.engine import Runtime, SimulationEngine
+from fedrela_bench.study.engine import Runtime
 from fedrela_bench.study.forecast import forecast
 from fedrela_bench.study.lineage import curve_of
+from fedrela_bench.study.simulator import SimulationEngine
 from fedrela_bench.study.store import Store
 from fedrela_bench.study.trunk import run_trunk
 from fedrela_bench.study.worker import run_trial

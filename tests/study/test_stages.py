@@ -204,7 +204,7 @@ def test_a_killed_trial_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_broken_setup_does_not_eat_the_whole_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedrela_bench.study.stages.MOST_IN_A_ROW", 3)
+    monkeypatch.setattr("fedrela_bench.study.books.MOST_IN_A_ROW", 3)
     space = {**ONE, "parameters": {"relabel.tau": {"choice": [0.05]}, "training.lr": {"uniform": [0.01, 0.1]}}}
     engine = FakeEngine(crashes_at=0.05)
     result = tune(request(tmp_path, space, engine=engine, trials=30, max_concurrent=1))

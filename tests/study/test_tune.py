@@ -15,9 +15,9 @@ import pytest
 from fedrela_bench import Simulation, TrialConfig, load_dataset
 from fedrela_bench.config import parse
 from fedrela_bench.errors import ConfigError, RunError
-from fedrela_bench.study.engine import SimulationEngine
 from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.runner import render_text, tune
+from fedrela_bench.study.simulator import SimulationEngine
 from fedrela_bench.study.space import parse_space
 from fedrela_bench.yaml_io import load_mapping
 from tests.study.drive import PATIENT, local_ray, mlflow_runs, optuna_states, soon, start, wait_for

@@ -70,7 +70,9 @@ class Study:
         np.savez(folder / "relabel_r0005.npz", flow=flow)
         np.savez(folder / "curves.npz", per_class_test=np.array([[0.1, 0.2]]), per_class_rounds=np.array([6]))
         final = {"test/overall": 0.5, "val/overall": 0.4, "test/extra": 1.0}
+        sent = {"down": 7, "up": 5, "total_down": 70, "total_up": 50}
         result = {"final": final, "last_round": ROUNDS, "status": status, "owner": {"time": 3000.0}}
+        result |= {"communication": sent}
         (folder / "result.json").write_text(json.dumps(result))
 
     def runs(self) -> dict[str, Any]:
@@ -110,6 +112,7 @@ def test_a_finished_study(study: Study) -> None:
     assert {runs[key].data.tags["mlflow.parentRunId"] for key in ("t1", "c1")} == {runs["study"].info.run_id}
     assert runs["c1"].data.tags["prefix_copied"] == "1..4"
     assert runs["c1"].data.metrics["final/test/overall"] == 0.5
+    assert runs["c1"].data.tags["cost.total_up"] == "50"
     assert study.points("c1") == [(n, n / 10, int((2000 + n) * 1000)) for n in range(1, ROUNDS + 1)]
     assert all(len(run.data.metrics) <= 15 for run in runs.values())
     assert runs["c1"].data.params["relabel.tau"] == "0.05"

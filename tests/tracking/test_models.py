@@ -15,7 +15,8 @@ import pytest
 from fedrela_bench import TrialConfig, load_dataset
 from fedrela_bench.data.federated import FederatedDataset
 from fedrela_bench.study.cell import run_cell
-from fedrela_bench.study.engine import Runtime, SimulationEngine
+from fedrela_bench.study.engine import Runtime
+from fedrela_bench.study.simulator import SimulationEngine
 from fedrela_bench.study.store import Store
 from fedrela_bench.study.trunk import run_trunk
 from fedrela_bench.tracking.manifest import Manifest, Record
