@@ -37,7 +37,10 @@ def record(config: dict[str, Any], kind: Any = "cell") -> Record:
 def test_what_came_later_and_changes_nothing_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of before and after are one configuration in a report."""
     monkeypatch.setattr(payload, "neutral_values", lambda model: iter([("training.warmup", 0)]))
-    for kind in ("cell", "trunk"):
+    relabeler = {"relabel.method": "fedrela", "relabel.schedule": "fixed"}
+    for kind, always in (("cell", relabeler), ("trunk", {})):
         old = params_of(record({"training": {"lr": 0.1}}, kind))
-        assert params_of(record({"training": {"lr": 0.1, "warmup": 0}}, kind)) == old == {"training.lr": "0.1"}
+        assert (
+            params_of(record({"training": {"lr": 0.1, "warmup": 0}}, kind)) == old == {"training.lr": "0.1", **always}
+        )
         assert params_of(record({"training": {"lr": 0.1, "warmup": 2}}, kind))["training.warmup"] == "2"
