@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 CLIENT = "client"
 """What a column of clients is called where data.client_column does not say."""
 DELIMITERS = ",;\t|"
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 """Texts that mean that there is no value."""
 MOST_SHOWN = 10
@@ -216,7 +218,8 @@ def _header(path: Path) -> tuple[list[str], str]:
             raise DataError(f"{path} is UTF-16 text; save it as UTF-8")
         with path.open(encoding="utf-8-sig", newline="") as file:
             line = file.readline()
-            delimiter = max(DELIMITERS, key=line.count)
+            # Quoted names may hold what separates others.
+            delimiter = max(DELIMITERS, key=_QUOTED.sub("", line).count)
             file.seek(0)
             names = next(csv.reader(file, delimiter=delimiter), [])
     except (UnicodeDecodeError, csv.Error) as error:
