@@ -123,7 +123,7 @@ class Wide(Backbone):
         return out
 
 
-LARGE = {"resnet18", "resnet34"}
+LARGE = {"resnet18", "resnet34", "resnet50"}
 SMALL = sorted({*MODEL_NAMES, "private_wide"} - LARGE)
 
 
