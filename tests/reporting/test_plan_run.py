@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from fedrela_bench.cli import main
+from fedrela_bench.study.connection import patiently
 from tests.study.drive import ROOT, mlflow_runs, wait_for
 
 pytestmark = pytest.mark.cluster
@@ -53,7 +54,8 @@ def cluster() -> Iterator[None]:
     import ray
 
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    settings = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 * 2**20}
+    patiently(lambda: ray.init("local", num_cpus=2, **settings))
     yield
     ray.shutdown()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fedrela_bench.intervals import bootstrap_interval, t_interval
+from fedrela_bench.study.connection import patiently
 from fedrela_bench.study.output import render_text
 from fedrela_bench.study.plan import Outcome, combine
 from fedrela_bench.study.results import Row, StudyResult, gains_over, label, paired_gains, pareto_front
@@ -195,6 +196,7 @@ def local_ray() -> Iterator[None]:
     from tests.study import fakes
 
     cloudpickle.register_pickle_by_value(fakes)
-    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    settings = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 * 2**20}
+    patiently(lambda: ray.init("local", num_cpus=1, **settings))
     yield
     ray.shutdown()

@@ -10,6 +10,7 @@ import cloudpickle
 import pytest
 
 from fedrela_bench.study.cell import run_cell, run_model
+from fedrela_bench.study.connection import patiently
 from fedrela_bench.study.forecast import disk_bytes
 from fedrela_bench.study.preflight import preflight
 from fedrela_bench.study.results import StudyResult
@@ -110,7 +111,8 @@ def test_a_study_keeps_the_models_of_its_front_alone(tmp_path: Path) -> None:
     import ray
 
     cloudpickle.register_pickle_by_value(fakes)
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    settings = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 * 2**20}
+    patiently(lambda: ray.init("local", num_cpus=2, **settings))
     try:
         bare = tune(request(tmp_path, ONE, sampler="random", trials=6, log_models="none"))
         assert not kept(tmp_path)
