@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedrela_bench.config import RELABEL_PLUGS, Json, TrialConfig, unknown_name
+from fedrela_bench.config import FIXED, PUBLISHED, RELABEL_PLUGS, Json, TrialConfig, unknown_name
 from fedrela_bench.errors import ConfigError
 
 Fault = tuple[str, str]
@@ -46,8 +46,7 @@ def _plug_notes(config: TrialConfig) -> Iterator[str]:
     relabel = config.relabel
     if is_control(relabel.method):
         yield f"relabel.method = {relabel.method}: a control to compare FedReLa with, not FedReLa"
-    plain = relabel.schedule == RELABEL_PLUGS["schedule"]
-    if not plain and not schedule_faults(relabel.schedule, relabel.schedule_options):
+    if relabel.schedule != FIXED and not schedule_faults(relabel.schedule, relabel.schedule_options):
         refreshes = build_schedule(config).refreshes
         if len(refreshes) < 2:
             yield (
@@ -79,7 +78,7 @@ def merge_faults(parsed: list[str], own: list[Fault]) -> list[str]:
 
 def _section_fault(fault: str) -> str:
     """A fault of several fields together without the dump of their whole section."""
-    found = re.match(r"(data|federation|training|relabel|evaluation|privacy) = \{.*\}: (\w+.*)", fault, re.S)
+    found = re.match(rf"({'|'.join(TrialConfig.model_fields)}) = \{{.*\}}: (\w+.*)", fault, re.S)
     return f"{found[1]}.{found[2]}" if found else fault
 
 
@@ -136,13 +135,11 @@ def _plugs(values: Json) -> Iterator[Fault]:
     from fedrela_bench.relabelers import relabeler_faults
     from fedrela_bench.schedules import schedule_faults
 
-    relabel = {**RELABEL_PLUGS, **values.get("relabel", {})}
-    for name, options, faults in (
-        ("method", "options", relabeler_faults),
-        ("schedule", "schedule_options", schedule_faults),
-    ):
-        if isinstance(relabel[name], str) and isinstance(relabel[options], Mapping):
-            for fault in faults(relabel[name], relabel[options]):
+    relabel, faults = values.get("relabel", {}), {"method": relabeler_faults, "schedule": schedule_faults}
+    for name, options in RELABEL_PLUGS.items():
+        chosen, given = relabel.get(name, PUBLISHED[f"relabel.{name}"]), relabel.get(options, {})
+        if isinstance(chosen, str) and isinstance(given, Mapping):
+            for fault in faults[name](chosen, given):
                 found = re.search(rf"relabel\.(?:{options}\.)?\w+", fault)
                 yield found[0] if found else f"relabel.{name}", fault
 

@@ -136,18 +136,21 @@ AUTHOR_PRESET: Json = {
 }
 
 
-RELABEL_PLUGS: Json = {"method": "fedrela", "options": {}, "schedule": "fixed", "schedule_options": {}}
-"""Fields of the relabel section that choose registered classes, at the values of FedReLa as published."""
+FEDRELA, FIXED = "fedrela", "fixed"
+"""The relabeler and the schedule of FedReLa as published."""
+RELABEL_PLUGS = {"method": "options", "schedule": "schedule_options"}
+"""Fields of the relabel section that choose a registered class, and those that hold its options."""
+PUBLISHED: Json = {"relabel.method": FEDRELA, "relabel.schedule": FIXED}
 
 
 class RelabelConfig(Section):
     """FedReLa (Algorithm 1, equations 2-8) with every choice of algorithms C.3; tau = 0 is the base algorithm."""
 
-    method: Annotated[str, Neutral("fedrela")] = "fedrela"
+    method: Annotated[str, Neutral(FEDRELA)] = FEDRELA
     """A registered relabeler: fedrela, none, random or loss; `fedrela-bench relabelers list` says what they do."""
     options: Annotated[dict[str, Any], Neutral({})] = Field(default_factory=dict)
     """Of a relabeler other than fedrela, such as match of random; `fedrela-bench relabelers show NAME` lists them."""
-    schedule: Annotated[str, Neutral("fixed")] = "fixed"
+    schedule: Annotated[str, Neutral(FIXED)] = FIXED
     """A registered schedule: which rounds relabel, with which budget; fixed is `start`, `period` and `tau` as given."""
     schedule_options: Annotated[dict[str, Any], Neutral({})] = Field(default_factory=dict)
     """Of the schedule, such as first of linear."""
@@ -312,7 +315,7 @@ class TrialConfig(Section):
         values = self.relabel.model_dump(mode="json", exclude={"preset", "start"})
         values = without_neutral(type(self.relabel), values)
         never = self.relabel_round + self.relabel.period >= self.federation.rounds
-        if never and self.relabel.schedule == RELABEL_PLUGS["schedule"]:
+        if never and self.relabel.schedule == FIXED:
             values["period"] = 0
         return {"round": self.relabel_round, **values}
 
@@ -333,7 +336,7 @@ class TrialConfig(Section):
         if "relabel.preset" in changes:
             for name in AUTHOR_PRESET:
                 del values["relabel"][name]
-        for name, options in (("method", "options"), ("schedule", "schedule_options")):
+        for name, options in RELABEL_PLUGS.items():
             if changes.get(f"relabel.{name}", getattr(self.relabel, name)) != getattr(self.relabel, name):
                 values["relabel"].pop(options, None)
         for dotted, value in changes.items():
@@ -373,6 +376,22 @@ def faults_of(error: ValidationError, model: type[BaseModel], prefix: str = "") 
         text = _fault_text(dotted, item["type"], item["msg"], item.get("input"), _known_names(model, names[:-1]))
         faults[dotted] = f"{faults[dotted]}, or {item['msg']}" if dotted in faults else text
     return list(faults.values())
+
+
+def option_faults(model: type[BaseModel], options: Mapping[str, Any], prefix: str, owner: str) -> list[str]:
+    """All faults of the options of something that has a name, each with its remedy; empty when they are right.
+
+    Args:
+        model: of the options.
+        options: as they were given.
+        prefix: of their fields, such as ``federation.options.``.
+        owner: name of what they belong to.
+    """
+    try:
+        model.model_validate(dict(options))
+    except ValidationError as error:
+        return [f"{fault} (options of {owner})" for fault in faults_of(error, model, prefix)]
+    return []
 
 
 def _fault_text(dotted: str, kind: str, message: str, given: object, known: list[str]) -> str:

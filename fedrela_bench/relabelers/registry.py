@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from fedrela_bench import plugins
-from fedrela_bench.config import faults_of, unknown_name
+from fedrela_bench.config import option_faults, unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.relabelers.base import Relabeler
 
@@ -23,32 +21,8 @@ def register_relabeler(kind: Kind) -> Kind:
         ConfigError: it does not say name, citation and purpose, or the name is taken by another class.
             While a plugin is imported, such faults are collected with its others.
     """
-    faults = _class_faults(kind)
-    taken = None if faults else RELABELERS.get(kind.name)
-    if taken is not None and taken.__qualname__ != kind.__qualname__:
-        faults.append(f"relabeler name {kind.name!r} is taken by {taken.__qualname__}; choose another name")
-    if faults:
-        plugins.refuse(faults)
-        return kind
-    RELABELERS[kind.name] = kind
-    plugins.note("relabeler", RELABELERS, kind.name)
+    plugins.enter(kind, "relabeler", Relabeler, RELABELERS, "register_relabeler")
     return kind
-
-
-def _class_faults(kind: Any) -> list[str]:
-    """What is wrong with what `register_relabeler` was given."""
-    if not isinstance(kind, type) or not issubclass(kind, Relabeler):
-        shown = f"class {kind.__qualname__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
-        return [
-            f"register_relabeler is for classes that derive from fedrela_bench.relabelers.Relabeler, not for {shown}"
-        ]
-    wrong = [name for name in ("name", "citation", "purpose") if not str(getattr(kind, name, "")).strip()]
-    if not wrong:
-        return []
-    return [
-        f"relabeler class {kind.__qualname__} has no {' and no '.join(wrong)}; add class attributes such as "
-        'name: ClassVar[str] = "mine"'
-    ]
 
 
 def relabeler_faults(name: str, options: Mapping[str, Any]) -> list[str]:
@@ -59,11 +33,7 @@ def relabeler_faults(name: str, options: Mapping[str, Any]) -> list[str]:
     if options and not kind.OptionsModel.model_fields:
         own = "its options are the other fields of the relabel section" if name == "fedrela" else "it has no options"
         return [f"unknown field relabel.options.{key} of {name}; {own}, leave it out" for key in options]
-    try:
-        kind.OptionsModel.model_validate(dict(options))
-    except ValidationError as error:
-        return [f"{fault} (options of {name})" for fault in faults_of(error, kind.OptionsModel, "relabel.options.")]
-    return []
+    return option_faults(kind.OptionsModel, options, "relabel.options.", name)
 
 
 def build_relabeler(name: str, options: Mapping[str, Any]) -> Relabeler:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedrela_bench.config import FEDRELA
 from fedrela_bench.reporting.canvas import headline, panels, save, short_name, style_of, tint, what_text
 from fedrela_bench.reporting.evidence import NotDrawn
 from fedrela_bench.reporting.published_lines import PublishedLine, published_lines
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from fedrela_bench.reporting.spec import ReportSpec
 
 TAU = "relabel.tau"
-PLAIN = "fedrela"
 LEAST = 2
 """Values that a line needs."""
 BARS = 12
@@ -146,7 +146,7 @@ def _rank(family: Sequence[Trial], parameter: str) -> tuple[float, ...]:
     recommended = {TAU: 0.05, START: 0.8, "relabel.period": 0, "relabel.post_relabel_lr_scale": 1.0}
     settings = family[0].settings
     away = [abs(float(settings[name]) - value) for name, value in recommended.items() if _is_number(settings.get(name))]
-    plain = settings.get("relabel.method", PLAIN) == PLAIN
+    plain = settings.get("relabel.method", FEDRELA) == FEDRELA
     return (plain, len({trial.settings[parameter] for trial in family}), -sum(away), len(family))
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from fedrela_bench import plugins
-from fedrela_bench.config import TrialConfig, faults_of, unknown_name
+from fedrela_bench.config import TrialConfig, option_faults, unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.schedules.base import Schedule, Timing
 
@@ -23,30 +21,8 @@ def register_schedule(kind: Kind) -> Kind:
         ConfigError: it does not say name, citation and purpose, or the name is taken by another class.
             While a plugin is imported, such faults are collected with its others.
     """
-    faults = _class_faults(kind)
-    taken = None if faults else SCHEDULES.get(kind.name)
-    if taken is not None and taken.__qualname__ != kind.__qualname__:
-        faults.append(f"schedule name {kind.name!r} is taken by {taken.__qualname__}; choose another name")
-    if faults:
-        plugins.refuse(faults)
-        return kind
-    SCHEDULES[kind.name] = kind
-    plugins.note("schedule", SCHEDULES, kind.name)
+    plugins.enter(kind, "schedule", Schedule, SCHEDULES, "register_schedule")
     return kind
-
-
-def _class_faults(kind: Any) -> list[str]:
-    """What is wrong with what `register_schedule` was given."""
-    if not isinstance(kind, type) or not issubclass(kind, Schedule):
-        shown = f"class {kind.__qualname__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
-        return [f"register_schedule is for classes that derive from fedrela_bench.schedules.Schedule, not for {shown}"]
-    wrong = [name for name in ("name", "citation", "purpose") if not str(getattr(kind, name, "")).strip()]
-    if not wrong:
-        return []
-    return [
-        f"schedule class {kind.__qualname__} has no {' and no '.join(wrong)}; add class attributes such as "
-        'name: ClassVar[str] = "mine"'
-    ]
 
 
 def schedule_faults(name: str, options: Mapping[str, Any]) -> list[str]:
@@ -57,13 +33,7 @@ def schedule_faults(name: str, options: Mapping[str, Any]) -> list[str]:
     known = kind.OptionsModel.model_fields
     if options and not known:
         return [f"unknown field relabel.schedule_options.{key}; {name} has no options, leave it out" for key in options]
-    try:
-        kind.OptionsModel.model_validate(dict(options))
-    except ValidationError as error:
-        return [
-            f"{fault} (options of {name})" for fault in faults_of(error, kind.OptionsModel, "relabel.schedule_options.")
-        ]
-    return []
+    return option_faults(kind.OptionsModel, options, "relabel.schedule_options.", name)
 
 
 def build_schedule(config: TrialConfig) -> Schedule:

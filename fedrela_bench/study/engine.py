@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.config import FIXED, Json, TrialConfig
 from fedrela_bench.errors import BenchError
 from fedrela_bench.plugins import code_of, provided
 from fedrela_bench.plugins.active import Code
@@ -133,12 +133,10 @@ class Runtime:
 
     def _once(self, config: TrialConfig) -> tuple[TrialConfig, int] | None:
         """The run that relabels once and is this one up to its second relabelling, and the rounds before that."""
-        if config.relabel.tau == 0 or (not config.relabel.period and config.relabel.schedule == "fixed"):
-            return None
         schedule = build_schedule(config)
         if len(schedule.refreshes) < 2 or schedule.budget(0) == 0:
             return None
-        plain = {"relabel.schedule": "fixed", "relabel.period": 0, "relabel.tau": schedule.budget(0)}
+        plain = {"relabel.schedule": FIXED, "relabel.period": 0, "relabel.tau": schedule.budget(0)}
         return config.replace(plain), schedule.refreshes[1]
 
     def branch_rounds(self, config: TrialConfig) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedrela_bench.config import RELABEL_PLUGS, Json, TrialConfig, unknown_name
+from fedrela_bench.config import PUBLISHED, Json, TrialConfig, unknown_name
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.study.spacefile import load_space, parse_space
 from fedrela_bench.study.spacefind import find_space, list_spaces
@@ -22,9 +22,7 @@ ALGORITHM = "algorithm"
 MAX_ENUMERATED = 100_000
 PAPER_DEFAULT: Json = {"relabel.tau": 0.05, "relabel.start": 0.8, "relabel.period": 0}
 """FedReLa's recommended setting: 5 % of the local samples, once, after 80 % of the rounds."""
-PLAIN: Json = {"relabel.method": RELABEL_PLUGS["method"], "relabel.schedule": RELABEL_PLUGS["schedule"]}
-"""Its relabeler and schedule."""
-BEGIN: Json = {**PAPER_DEFAULT, **PLAIN}
+BEGIN: Json = {**PAPER_DEFAULT, **PUBLISHED}
 
 
 @dataclass(frozen=True)

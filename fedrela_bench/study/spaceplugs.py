@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedrela_bench.config import TrialConfig
+from fedrela_bench.config import RELABEL_PLUGS, TrialConfig
 
 if TYPE_CHECKING:
     from fedrela_bench.study.space import Parameter
@@ -23,13 +23,10 @@ def plug_faults(parameters: Sequence[Parameter], bases: Mapping[str, TrialConfig
     from fedrela_bench.relabelers import relabeler_faults
     from fedrela_bench.schedules import schedule_faults
 
-    kinds: list[tuple[str, str, Check]] = [
-        ("method", "options", relabeler_faults),
-        ("schedule", "schedule_options", schedule_faults),
-    ]
+    checks: dict[str, Check] = {"method": relabeler_faults, "schedule": schedule_faults}
     found: list[str] = []
-    for name, options, check in kinds:
-        own = {str(getattr(base.relabel, name)) for base in bases.values()}
+    for name, options in RELABEL_PLUGS.items():
+        check, own = checks[name], {str(getattr(base.relabel, name)) for base in bases.values()}
         for parameter in parameters:
             if parameter.name == f"relabel.{name}":
                 found += [fault for value in parameter.values for fault in check(str(value), {})]

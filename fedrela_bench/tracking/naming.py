@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedrela_bench.config import PUBLISHED
 from fedrela_bench.tracking.manifest import Record
 
 SHORT = {"relabel.start": "T"}
@@ -41,7 +42,7 @@ def settings_of(record: Record, study: Mapping[str, Any]) -> list[str]:
     from fedrela_bench.tracking.payload import flatten
 
     searched = _searched(study)
-    values = {"relabel.method": "fedrela", "relabel.schedule": "fixed", **dict(flatten(record.config))}
+    values = {**PUBLISHED, **dict(flatten(record.config))}
     return [f"{_short(name)}={_text(values[name], searched[name])}" for name in searched if name in values]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrela_bench.config import RELABEL_PLUGS, RelabelConfig, TrialConfig
+from fedrela_bench.config import PUBLISHED, RelabelConfig, TrialConfig
 from fedrela_bench.neutral import neutral_values
 from fedrela_bench.tracking.manifest import Record
 from fedrela_bench.tracking.naming import run_name
@@ -52,8 +52,7 @@ def params_of(record: Record) -> dict[str, str]:
             continue
         shown[name] = str(value)
     if record.kind != "trunk":
-        for name in ("method", "schedule"):
-            shown.setdefault(f"relabel.{name}", str(RELABEL_PLUGS[name]))
+        return {**PUBLISHED, **shown}
     return shown
 
 

@@ -1,0 +1,64 @@
+"""What every class decorator that adds a name does: check the class, refuse a taken name, note where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Any
+
+from fedrela_bench.plugins.notes import note, refuse
+
+
+def enter(
+    kind: Any,
+    what: str,
+    base: type,
+    registry: MutableMapping[str, Any],
+    decorator: str,
+    more: Callable[[Any], Iterable[str]] = lambda kind: (),
+) -> None:
+    """Register a class under its `name`.
+
+    Args:
+        kind: what the decorator was given.
+        what: such as algorithm.
+        base: the class that it must derive from.
+        registry: from names to classes.
+        decorator: its name, for messages.
+        more: further faults of a class that derives from `base`.
+
+    Raises:
+        ConfigError: it is no such class, does not say name, citation and purpose, or the name is taken by another
+            class. While a plugin is imported, such faults are collected with its others.
+    """
+    faults = _foreign(kind, base, decorator) or [*_unsaid(kind, what), *more(kind)]
+    taken = None if faults else registry.get(kind.name)
+    if taken is not None and taken.__qualname__ != kind.__qualname__:
+        faults.append(f"{what} name {kind.name!r} is taken by {taken.__qualname__}; choose another name")
+    if faults:
+        refuse(faults)
+        return
+    registry[kind.name] = kind
+    note(what, registry, kind.name)
+
+
+def is_text(value: object) -> bool:
+    """Whether a fact of a class says something."""
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _foreign(kind: Any, base: type, decorator: str) -> list[str]:
+    if isinstance(kind, type) and issubclass(kind, base):
+        return []
+    shown = f"class {kind.__qualname__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
+    module = base.__module__.rpartition(".")[0]
+    return [f"{decorator} is for classes that derive from {module}.{base.__name__}, not for {shown}"]
+
+
+def _unsaid(kind: type, what: str) -> list[str]:
+    wrong = [name for name in ("name", "citation", "purpose") if not is_text(getattr(kind, name, None))]
+    if not wrong:
+        return []
+    return [
+        f"{what} class {kind.__qualname__} has no {' and no '.join(wrong)}; add class attributes such as "
+        'name: ClassVar[str] = "mine"'
+    ]
