@@ -19,7 +19,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
-from pytorch_digits import CLIENTS, Digits, accuracy, arguments, fit, network, show
+from pytorch_digits import CLIENTS, Digits, accuracy, compare, fit, network
 
 from fedrela_bench.relabel import Relabeler
 
@@ -126,10 +126,4 @@ def federated(data: Digits, relabeler: Relabeler, rounds: int, seed: int) -> tup
 
 
 if __name__ == "__main__":
-    given = arguments("FedAvg on digits without and with FedReLa, by Flower")
-    torch.set_num_threads(1)
-    digits = Digits(given.seed)
-    for title, tau in (("FedAvg", 0.0), ("FedAvg + FedReLa", given.tau)):
-        show(
-            title, *federated(digits, Relabeler(tau=tau, start=given.start, seed=given.seed), given.rounds, given.seed)
-        )
+    compare("FedAvg on digits without and with FedReLa, by Flower", federated)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -106,11 +107,15 @@ def arguments(description: str) -> argparse.Namespace:
     return parser.parse_args()
 
 
-if __name__ == "__main__":
-    given = arguments("FedAvg on digits without and with FedReLa, in plain PyTorch")
+def compare(description: str, run: Callable[[Digits, Relabeler, int, int], tuple[dict[str, float], int]]) -> None:
+    """Both lines of the comparison, by whatever runs the rounds as `federated` does."""
+    given = arguments(description)
     torch.set_num_threads(1)
     digits = Digits(given.seed)
     for title, tau in (("FedAvg", 0.0), ("FedAvg + FedReLa", given.tau)):
-        show(
-            title, *federated(digits, Relabeler(tau=tau, start=given.start, seed=given.seed), given.rounds, given.seed)
-        )
+        relabeler = Relabeler(tau=tau, start=given.start, seed=given.seed)
+        show(title, *run(digits, relabeler, given.rounds, given.seed))
+
+
+if __name__ == "__main__":
+    compare("FedAvg on digits without and with FedReLa, in plain PyTorch", federated)

@@ -1,9 +1,13 @@
-"""The choice among points that are good in different objectives."""
+"""The choice among points that are good in different objectives, and runs that are never chosen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
+RELABELER, SEARCHED = "relabeler", "searched control"
+"""What the tag `arm` says of runs that are there to be compared with FedReLa: a relabeler beside a configuration as its
+control, and a search's trials whose relabeler is one."""
 
 
 def balanced(points: Sequence[Sequence[float]]) -> int:

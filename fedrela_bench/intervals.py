@@ -20,6 +20,17 @@ DRAWS = 10_000
 Bounds = tuple[float, float]
 
 
+def interval_text(low: float | None, high: float | None) -> str:
+    """Such as ``[+0.52, +5.48]``; empty for none."""
+    return "" if low is None or high is None else f"[{low:+.2f}, {high:+.2f}]"
+
+
+def gain_text(value: float, low: float | None, high: float | None) -> str:
+    """A difference of accuracies in points, such as ``+3.00 [+0.52, +5.48]``, from fractions."""
+    bounds = "" if low is None or high is None else f" {interval_text(100 * low, 100 * high)}"
+    return f"{100 * value:+.2f}{bounds}"
+
+
 def t_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Bounds | None:
     """Student's two-sided interval of the mean, mean ± t(n - 1) · s / sqrt(n); None below `INTERVAL_FROM` values."""
     if len(values) < INTERVAL_FROM:

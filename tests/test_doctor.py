@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fedrela_bench import host
 from fedrela_bench.cli import findings, machine, main, surroundings
 from fedrela_bench.cli.findings import Finding
 from fedrela_bench.study import room
@@ -30,7 +31,7 @@ def quiet_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("FEDRELA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(room, "free_memory", lambda: 8 * GIB)
-    monkeypatch.setattr(room, "free_disk", lambda path: 50 * GIB)
+    monkeypatch.setattr(host, "free_disk", lambda path: 50 * GIB)
     monkeypatch.setattr(machine, "CPU_LIMIT", tmp_path / "no limit")
     monkeypatch.setattr(machine, "NVIDIA", ())
     monkeypatch.chdir(tmp_path)
@@ -163,7 +164,7 @@ def test_little_shared_memory_and_little_room_for_sockets(monkeypatch: pytest.Mo
     assert one(machine._shared_memory()).status == "ok"
     monkeypatch.setattr("tempfile.tempdir", "/tmp/" + "x" * 60)
     assert "too long" in one(machine._temporary()).fact
-    monkeypatch.setattr(room, "free_disk", lambda path: 2**20)
+    monkeypatch.setattr(host, "free_disk", lambda path: 2**20)
     assert one(machine._temporary()).status == "fail"
 
     def nowhere() -> str:
@@ -181,9 +182,9 @@ def test_folders_that_cannot_hold_a_study(capsys: Capture, monkeypatch: pytest.M
     assert told["store"]["status"] == "fail" and "object store" in told["store"]["fact"]
     (tmp_path / "studies").touch()
     assert found(capsys)["studies"]["status"] == "warn"
-    monkeypatch.setattr(room, "free_disk", lambda path: GIB // 2)
+    monkeypatch.setattr(host, "free_disk", lambda path: GIB // 2)
     assert found(capsys, "--out", "a")["studies"]["status"] == "warn"
-    monkeypatch.setattr(room, "free_disk", lambda path: 2**20)
+    monkeypatch.setattr(host, "free_disk", lambda path: 2**20)
     assert found(capsys, "--out", "a", code=1)["studies"]["status"] == "fail"
     assert not (tmp_path / "a").exists()
 

@@ -23,6 +23,7 @@ LIGHT = {
     "stacks",
     "choice",
     "values",
+    "host",
     "neutral",
     "plugins",
 }
@@ -39,6 +40,7 @@ OURS: dict[str, set[str]] = {
     "intervals": set(),
     "stacks": set(),
     "words": set(),
+    "host": set(),
     "plugins": {"errors", "plugins"},
     "yaml_io": {"errors"},
     "checks": {"config", "errors", "data", "models", "algorithms", "relabelers", "schedules"},

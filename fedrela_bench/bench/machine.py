@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from pathlib import Path
 
 from fedrela_bench import __version__
 from fedrela_bench.config import Json
+from fedrela_bench.host import usable_cores
 
 FLAGS = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
 """Instruction sets that decide how fast products are."""
@@ -31,13 +31,6 @@ def describe(device: str) -> Json:
         "torch": str(torch.__version__),
         "fedrela_bench": __version__,
     }
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _cpuinfo() -> dict[str, str]:

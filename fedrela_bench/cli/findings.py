@@ -10,6 +10,8 @@ from typing import Literal
 
 import typer
 
+from fedrela_bench.words import counted
+
 Status = Literal["ok", "warn", "fail"]
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 NAME = 16
@@ -79,4 +81,4 @@ def _lines(finding: Finding, width: int, coloured: bool) -> Iterator[str]:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'s' * (number != 1)}"
+    return counted(number, noun) if number else f"no {noun}s"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from fedrela_bench import host
 from fedrela_bench.cli.findings import Finding, looked
 
 PROJECT = "fedrela-bench"
@@ -82,9 +83,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _cpu() -> Iterator[Finding]:
-    from fedrela_bench.study.cluster import local_cpus
-
-    usable, total = local_cpus(), os.cpu_count() or 1
+    usable, total = host.usable_cores(), os.cpu_count() or 1
     fact = f"{total} cores" if usable == total else f"{total} cores, of which this process may use {usable}"
     quota = _quota()
     if quota is not None and quota < usable:
@@ -105,9 +104,7 @@ def _quota() -> float | None:
 
 
 def _threads() -> Iterator[Finding]:
-    from fedrela_bench.study.cluster import local_cpus
-
-    asked, cores = os.environ.get("OMP_NUM_THREADS"), local_cpus()
+    asked, cores = os.environ.get("OMP_NUM_THREADS"), host.usable_cores()
     if asked is not None and not (asked.isdigit() and 0 < int(asked) <= cores):
         fact = f"OMP_NUM_THREADS is {asked!r} on {cores} usable cores"
         yield Finding(MACHINE, "threads", "warn", fact, f"unset it, or set it to a number from 1 to {cores}")
@@ -173,7 +170,7 @@ def _shared_memory() -> Iterator[Finding]:
 
 
 def _temporary() -> Iterator[Finding]:
-    from fedrela_bench.study.room import LEAST_DISK, free_disk
+    from fedrela_bench.study.room import LEAST_DISK
 
     told = partial(Finding, MACHINE, "temporary files")
     try:
@@ -181,7 +178,7 @@ def _temporary() -> Iterator[Finding]:
     except FileNotFoundError:
         yield told("fail", "no folder can be written", "set TMPDIR to a short path that can be")
         return
-    free = free_disk(folder) or 0
+    free = host.free_disk(folder) or 0
     fact = f"{folder}, {size_text(free)} free"
     if free < LEAST_DISK:
         yield told("fail", f"{fact}, too little to start Ray", "free space there, or set TMPDIR to another disk")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from fedrela_bench import host
 from fedrela_bench.cli.findings import Finding, looked, split_fault
 from fedrela_bench.cli.machine import ROOMY_DISK, size_text
 from fedrela_bench.errors import ConfigError, DataError
@@ -44,7 +45,7 @@ def datasets(data_dir: Path | None) -> Iterator[Finding]:
 
 def _studies(path: Path, option: str, asked: bool) -> Iterator[Finding]:
     from fedrela_bench.study.paths import path_faults
-    from fedrela_bench.study.room import LEAST_DISK, free_disk
+    from fedrela_bench.study.room import LEAST_DISK
 
     told = partial(Finding, FOLDERS, "studies" if option == "--out" else "store")
     faults = path_faults(path, None, None) if option == "--out" else path_faults(STUDIES, path, None)
@@ -52,7 +53,7 @@ def _studies(path: Path, option: str, asked: bool) -> Iterator[Finding]:
         fact, remedy = split_fault(fault)
         yield told("fail" if asked else "warn", fact, remedy if asked else "give run and tune an --out elsewhere")
         return
-    free = free_disk(path) or 0
+    free = host.free_disk(path) or 0
     fact = f"{path.absolute()}, {size_text(free)} free"
     if free < LEAST_DISK:
         yield told("fail", fact, f"free space there (`fedrela-bench gc STORE`), or give another {option}")
@@ -66,7 +67,6 @@ def _studies(path: Path, option: str, asked: bool) -> Iterator[Finding]:
 def _cache() -> Iterator[Finding]:
     from fedrela_bench.data.sources.places import CACHE_VARIABLE, default_cache_dir
     from fedrela_bench.study.paths import folder_faults
-    from fedrela_bench.study.room import free_disk
 
     path = default_cache_dir()
     remedy = f"set {CACHE_VARIABLE} to a folder that can be written"
@@ -74,7 +74,7 @@ def _cache() -> Iterator[Finding]:
     if faults:
         yield Finding(FOLDERS, "cache", "warn", split_fault(faults[0])[0], remedy)
         return
-    free = free_disk(path) or 0
+    free = host.free_disk(path) or 0
     fact = f"{path}, {size_text(free)} free"
     yield (
         Finding(FOLDERS, "cache", "ok", fact) if free >= ROOMY_DISK else Finding(FOLDERS, "cache", "warn", fact, remedy)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedrela_bench.choice import RELABELER, SEARCHED
 from fedrela_bench.config import RelabelConfig, TrialConfig
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.neutral import neutral_values
@@ -23,7 +24,7 @@ from fedrela_bench.yaml_io import parse_scalar
 
 _OF_THE_RUN = {"seed", "relabel.tau", "relabel.start", "relabel.period", "federation.algorithm", "federation.rounds"}
 _RELABELER = ("relabel.method", "relabel.options.")
-CONTROLS = ("relabeler", "searched control")
+CONTROLS = (RELABELER, SEARCHED)
 """What the tag `arm` says of runs whose relabeler is there to be compared with FedReLa."""
 OPTIONS = {f"relabel.{name}": value for name, value in RelabelConfig().model_dump(mode="json").items()}
 OPTIONS |= dict(neutral_values(TrialConfig))

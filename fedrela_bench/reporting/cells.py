@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from fedrela_bench.intervals import CONFIDENCE
+from fedrela_bench.intervals import CONFIDENCE, interval_text
 from fedrela_bench.reporting.table import DASH, Cell, Column, Gain, Measure, Table
 
 GAIN_COLUMNS = (
@@ -31,11 +31,6 @@ def cell_text(cell: Cell) -> str:
         interval = interval_text(cell.low, cell.high)
         return f"{cell.value:+.2f}{f' {interval}' if interval else ''}{cell.marks}"
     return str(cell)
-
-
-def interval_text(low: float | None, high: float | None) -> str:
-    """Such as ``[+0.52, +5.48]``; empty for none."""
-    return "" if low is None or high is None else f"[{low:+.2f}, {high:+.2f}]"
 
 
 def one_line(text: str) -> str:

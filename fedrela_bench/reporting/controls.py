@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fedrela_bench.intervals import CONFIDENCE
+from fedrela_bench.intervals import CONFIDENCE, gain_text
 from fedrela_bench.reporting.arms import CONTROLS, Arm
 from fedrela_bench.reporting.stats import paired_difference
 
@@ -54,6 +54,4 @@ def _difference(given: Comparison, partner: Arm, control: Arm, metric: str) -> s
     found = paired_difference(partner.values(given.runs, name, rule), control.values(given.runs, name, rule))
     if found is None:
         return None
-    known = found.low is not None and found.high is not None
-    bounds = f" [{100 * (found.low or 0):+.2f}, {100 * (found.high or 0):+.2f}]" if known else ""
-    return f"{metric} {100 * found.mean:+.2f}{bounds} (n = {found.n})"
+    return f"{metric} {gain_text(found.mean, found.low, found.high)} (n = {found.n})"

@@ -10,7 +10,8 @@ from html import escape
 from pathlib import Path
 
 from fedrela_bench.errors import ConfigError
-from fedrela_bench.reporting.cells import cell_text, gains_table, interval_text, spans
+from fedrela_bench.intervals import interval_text
+from fedrela_bench.reporting.cells import cell_text, gains_table, spans
 from fedrela_bench.reporting.gridnotes import MARKS
 from fedrela_bench.reporting.page import SCRIPT, STYLE
 from fedrela_bench.reporting.standing import Standing, standings

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from fedrela_bench.intervals import CONFIDENCE, INTERVAL_FROM
-from fedrela_bench.reporting.cells import cell_text, interval_text, one_line
+from fedrela_bench.intervals import CONFIDENCE, INTERVAL_FROM, interval_text
+from fedrela_bench.reporting.cells import cell_text, one_line
 from fedrela_bench.reporting.standing import standings
 from fedrela_bench.reporting.table import DASH, Cell, Column, Gain, Table
 from fedrela_bench.stacks import WIDTH, Stack, filled, screen, stacked

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fedrela_bench.reporting.arms import CONTROLS, OPTIONS, Arm, configurations, filtered, parsed, usable
+from fedrela_bench.choice import RELABELER
+from fedrela_bench.reporting.arms import OPTIONS, Arm, configurations, filtered, parsed, usable
 
 if TYPE_CHECKING:
     from fedrela_bench.reporting.source import StudyRuns
@@ -53,7 +54,7 @@ def trials(runs: StudyRuns, spec: ReportSpec) -> list[Trial]:
     Where a study relabels nothing, its configurations without relabelling.
     """
     good = filtered(usable(runs.frame, spec.seeds), spec.where)
-    cells = good[(good["kind"] == "cell") & (good["arm"] != CONTROLS[0])]
+    cells = good[(good["kind"] == "cell") & (good["arm"] != RELABELER)]
     cells = cells if len(cells) else good
     values = _values(cells)
     names = _varied(cells, values)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from fedrela_bench.choice import SEARCHED
 from fedrela_bench.config import Json
 from fedrela_bench.study.batch import Crew
 from fedrela_bench.study.confirm import fixed_arms
-from fedrela_bench.study.controls import SEARCHED, is_control, relabeler_text
+from fedrela_bench.study.controls import is_control, relabeler_text
 from fedrela_bench.study.interrupt import Interrupts
 from fedrela_bench.study.ledger import Ledger, Proposal
 from fedrela_bench.study.nodes import Nodes

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fedrela_bench.intervals import CONFIDENCE, INTERVAL_FROM
+from fedrela_bench.intervals import CONFIDENCE, INTERVAL_FROM, interval_text
 from fedrela_bench.rounds import ROUND_RULE, ROUND_RULES
 from fedrela_bench.stacks import Stack, filled, screen, stacked
 from fedrela_bench.study.results import PairedGain, Row, StudyResult
@@ -99,7 +99,7 @@ def _lines(row: Row, metric: str, place: int | None, mark: str) -> Iterator[str]
     if gain is not None:
         yield f"Δ {100 * gain.value:+.2f}{mark}"
     if gain is not None and gain.low is not None and gain.high is not None:
-        yield f"[{100 * gain.low:+.2f}, {100 * gain.high:+.2f}]"
+        yield interval_text(100 * gain.low, 100 * gain.high)
 
 
 def _legend(rows: Sequence[Row], seeds: Sequence[int]) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.host import usable_cores
 from fedrela_bench.study.request import TuneRequest
 
 NODE_LABEL = "ray.io/node-id"
@@ -60,14 +60,9 @@ def gpu_faults(fraction: float) -> list[str]:
     return []
 
 
-def local_cpus() -> int:
-    """Those of this machine that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def local_capacity(device: str) -> Capacity:
     """This machine's CPUs (those this process may use) and GPUs."""
-    return Capacity(((float(local_cpus()), float(_cuda_devices() if device == "cuda" else 0)),))
+    return Capacity(((float(usable_cores()), float(_cuda_devices() if device == "cuda" else 0)),))
 
 
 def check_cpus(request: TuneRequest) -> None:
@@ -76,9 +71,9 @@ def check_cpus(request: TuneRequest) -> None:
     Raises:
         ConfigError: a trial asks for more.
     """
-    if request.cpus_per_trial > local_cpus():
+    if request.cpus_per_trial > usable_cores():
         raise ConfigError(
-            f"a trial asks for {request.cpus_per_trial} CPUs, but there are {local_cpus()}; lower --cpus-per-trial"
+            f"a trial asks for {request.cpus_per_trial} CPUs, but there are {usable_cores()}; lower --cpus-per-trial"
         )
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedrela_bench.config import Json, TrialConfig
-from fedrela_bench.study.controls import RELABELER, candidates, is_control, relabeler_text
+from fedrela_bench.choice import RELABELER
+from fedrela_bench.config import PUBLISHED, Json, TrialConfig
+from fedrela_bench.study.controls import candidates, is_control, relabeler_text
 from fedrela_bench.study.ledger import Ledger
 from fedrela_bench.study.plan import Outcome, Plan
 from fedrela_bench.study.results import Row, choose, collect, gains_over, label, paired_gains, pareto_front
-from fedrela_bench.study.space import ALGORITHM, PAPER_DEFAULT, PLAIN
+from fedrela_bench.study.space import ALGORITHM, PAPER_DEFAULT
 
 RACE_SEEDS = 3
 """Seeds of the first heat of a race; the front of that heat gets all of them."""
@@ -91,7 +92,7 @@ def with_controls(plan: Plan, arms: Sequence[Arm]) -> list[Arm]:
 
 
 def _fixed(algorithm: str, base_config: TrialConfig, drop: float | None) -> list[Arm]:
-    own = {name: value for name, value in PLAIN.items() if getattr(base_config.relabel, name[8:]) != value}
+    own = {name: value for name, value in PUBLISHED.items() if getattr(base_config.relabel, name[8:]) != value}
     default: Json = {ALGORITHM: algorithm, **PAPER_DEFAULT, **own}
     if drop is None:
         return [Arm(f"{algorithm} paper default", default)]

@@ -6,17 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fedrela_bench.config import RELABEL_PLUGS, Json, TrialConfig
+from fedrela_bench.config import FEDRELA, Json, TrialConfig
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.intervals import gain_text
+from fedrela_bench.words import counted
 
 if TYPE_CHECKING:
     from fedrela_bench.study.results import Row
 
 METHOD, OPTIONS = "relabel.method", "relabel.options."
-FEDRELA = str(RELABEL_PLUGS["method"])
-RELABELER, SEARCHED = "relabeler", "searched control"
-"""What the tag `arm` says of runs of a relabeler that is beside a configuration as its control, and of a search's
-trials whose relabeler is one."""
 
 
 @dataclass(frozen=True)
@@ -94,15 +92,11 @@ def difference_lines(rows: Iterable[Row], objectives: Sequence[str]) -> Iterator
     """
     names = dict.fromkeys([*objectives, *(f"test/{name.split('/')[-1]}" for name in objectives)])
     for row in rows:
-        told = [f"{name} {_gain(row.against[name])}" for name in names if name in row.against]
+        gains = {name: row.against[name] for name in names if name in row.against}
+        told = [f"{name} {gain_text(gain.value, gain.low, gain.high)}" for name, gain in gains.items()]
         if told:
-            n = next(iter(row.against.values())).n
-            yield f"{row.partner} - {row.relabeler}: {', '.join(told)} (paired over {n} seed{'s' * (n != 1)})"
-
-
-def _gain(gain: Any) -> str:
-    bounds = "" if gain.low is None else f" [{100 * gain.low:+.2f}, {100 * gain.high:+.2f}]"
-    return f"{100 * gain.value:+.2f}{bounds}"
+            n = next(iter(gains.values())).n
+            yield f"{row.partner} - {row.relabeler}: {', '.join(told)} (paired over {counted(n, 'seed')})"
 
 
 def difference_table(rows: Iterable[Row]) -> list[list[Any]]:

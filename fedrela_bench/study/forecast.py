@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrela_bench.config import Json
+from fedrela_bench.host import free_disk
 from fedrela_bench.rng import generator
 from fedrela_bench.study.compute import POSTERIORS
 from fedrela_bench.study.confirm import RACE_SEEDS, RACE_SHARE, Arm, fixed_arms, with_controls
@@ -223,8 +223,7 @@ def _missing_trials(plan: Plan) -> int:
 
 def free_bytes(folder: Path) -> int:
     """Free space where a folder is or will be."""
-    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(place).free
+    return free_disk(folder) or 0
 
 
 def space_faults(folder: Path, needed: int) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from fedrela_bench import host
 
 LATE = "timed out during startup"
 """What Ray says of a node whose processes did not answer in time, whatever the reason."""
@@ -18,16 +19,6 @@ OBJECT_STORE_BYTES = 100 * 2**20
 CACHES = ("inactive_file", "active_file", "slab_reclaimable")
 
 
-def free_disk(path: Path) -> int | None:
-    """Bytes that this user may still write below a path that may not be there yet; None where nothing says so."""
-    for place in (path, *path.absolute().parents):
-        try:
-            return shutil.disk_usage(place).free
-        except OSError:
-            continue
-    return None
-
-
 def free_memory() -> int | None:
     """Bytes that programs can still get without swapping, a container's limit included; None where nothing says so."""
     known = [value for value in (_machine_memory(), _container_memory()) if value is not None]
@@ -36,7 +27,7 @@ def free_memory() -> int | None:
 
 def lacking(temp: Path) -> Iterator[str]:
     """What is too little here for a node of Ray, each with a remedy; nothing where all is well or cannot be known."""
-    disk, memory = free_disk(temp), free_memory()
+    disk, memory = host.free_disk(temp), free_memory()
     if disk is not None and disk < LEAST_DISK:
         yield (
             f"{temp} has {_mib(disk)} left for Ray's sockets and logs, which need {_mib(LEAST_DISK)}; free space "

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedrela_bench import leases
+from fedrela_bench import host, leases
 from fedrela_bench.errors import ConfigError, RunError
 from fedrela_bench.study import connection, room
 from fedrela_bench.study.cluster import Capacity
@@ -101,10 +101,10 @@ def test_a_disk_or_memory_that_is_too_small_is_said_before_ray_is_tried(
 ) -> None:
     monkeypatch.setattr(ray, "init", failing(AssertionError("must not be called")))
     monkeypatch.setattr(room, "free_memory", lambda: 10**12)
-    monkeypatch.setattr(room, "free_disk", lambda path: 3 * 2**20)
+    monkeypatch.setattr(host, "free_disk", lambda path: 3 * 2**20)
     with pytest.raises(RunError, match=r"^Ray cannot start: .* has 3 MiB left .*; free space there, or set TMPDIR"):
         connection._start(Capacity(((2.0, 0.0),)), tmp_path)
-    monkeypatch.setattr(room, "free_disk", lambda path: None)
+    monkeypatch.setattr(host, "free_disk", lambda path: None)
     monkeypatch.setattr(room, "free_memory", lambda: 100 * 2**20)
     with pytest.raises(RunError, match=r"^Ray cannot start: 100 MiB of memory are free, .*; end other programs"):
         connection._start(Capacity(((2.0, 0.0),)), tmp_path)
@@ -121,14 +121,14 @@ def test_a_disk_that_fills_up_while_ray_starts_is_named_and_not_tried_four_times
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(room, "free_memory", lambda: None)
-    monkeypatch.setattr(room, "free_disk", lambda path: free.pop(0))
+    monkeypatch.setattr(host, "free_disk", lambda path: free.pop(0))
     with pytest.raises(RunError, match=r"^Ray did not start: .* has 0 MiB left for Ray's sockets and logs"):
         connection._start(Capacity(((2.0, 0.0),)), tmp_path)
     assert tries == [1]
 
 
 def test_what_this_machine_has_left_is_known(tmp_path: Path) -> None:
-    memory, disk = room.free_memory(), room.free_disk(tmp_path / "not" / "there")
+    memory, disk = room.free_memory(), host.free_disk(tmp_path / "not" / "there")
     assert memory is not None and memory > 2**20 and disk is not None and disk > 0
 
 

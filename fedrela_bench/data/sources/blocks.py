@@ -20,6 +20,7 @@ import numpy as np
 from fedrela_bench.data.sources.squares import CHANNELS, Task
 from fedrela_bench.errors import DataError
 from fedrela_bench.files import write_atomically
+from fedrela_bench.host import free_disk
 
 FORMAT = 1
 BLOCK = 64
@@ -187,8 +188,7 @@ class Blocks:
         return self.counts[split], self.side, self.side, CHANNELS
 
     def _check_space(self, missing: int) -> None:
-        place = next(parent for parent in self.entry.parents if parent.exists())
-        free, needed = shutil.disk_usage(place).free, int(missing * (1 + SPARE))
+        free, needed = free_disk(self.entry.parent) or 0, int(missing * (1 + SPARE))
         if free < needed:
             raise DataError(
                 f"decoded images of {self.side}x{self.side} pixels need {needed / 1e9:,.1f} GB in {self.entry.parent}, "

@@ -18,6 +18,7 @@ from fedrela_bench.data.sources.lists import shown
 from fedrela_bench.data.sources.raw import DEFAULT, Effort, Tell
 from fedrela_bench.data.sources.squares import Done, Task, decode_block, start_worker
 from fedrela_bench.errors import DataError
+from fedrela_bench.host import usable_cores
 from fedrela_bench.words import counted
 
 Images = Mapping[str, Sequence[tuple[str, str]]]
@@ -39,7 +40,7 @@ def tell_stderr(line: str) -> None:
 
 def processors() -> int:
     """Processors that this process may use; fewer where OMP_NUM_THREADS says how many were asked for."""
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    here = usable_cores()
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     return max(1, min(here, int(asked))) if asked.isdigit() else here
 
