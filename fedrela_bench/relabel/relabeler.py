@@ -32,6 +32,11 @@ SUM_TOLERANCE = {2: 2e-2, 4: 1e-3, 8: 1e-3}
 SEEDS = 2**32
 
 
+def uniforms_of(seed: int, client: int, refresh: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Draws from [0, 1) of a client's relabelling 0, 1, ..., of the simulator and of `Relabeler`."""
+    return generator(seed, "relabel", client, refresh).random(shape)
+
+
 @dataclass(frozen=True, eq=False)
 class Relabelled(Generic[Array]):
     """One client's new labels.
@@ -125,7 +130,7 @@ class Relabeler:
             faults = [f"nothing is relabelled in round {round} ({self._when()}); ask due(round) first"]
         if faults or refresh is None:
             raise ConfigError(faults)
-        return generator(self.seed, "relabel", int(client), refresh).random(shape)
+        return uniforms_of(self.seed, int(client), refresh, shape)
 
     @overload
     def relabel(self, client_id: int, round: int, posterior: Tensor, labels: Any) -> Relabelled[Tensor]: ...

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedrela_bench.relabel import reallocate
+from fedrela_bench.relabel import Reallocation, reallocate
 from fedrela_bench.relabelers.base import Client, Relabeler, Relabelled
 from fedrela_bench.relabelers.registry import register_relabeler
 
@@ -25,11 +25,13 @@ class FedReLa(Relabeler):
 
     def relabel(self, client: Client[NDArray[Any]]) -> Relabelled[NDArray[Any]]:
         """By the numpy engine; strength is rho of the new label."""
-        return Relabelled(*_moved(client))
+        found = reallocated(client)
+        return Relabelled(found.labels, found.strength)
 
     def relabel_tensor(self, client: Client[Tensor]) -> Relabelled[Tensor]:
         """By the engine of the tensors' device, in one pass."""
-        return Relabelled(*_moved(client))
+        found = reallocated(client)
+        return Relabelled(found.labels, found.strength)
 
     def most(self, client: Client[Any]) -> int:
         """A class takes at most the share tau, the most common one none; without quantile thresholds all may move."""
@@ -45,7 +47,7 @@ def most_of(client: Client[Any]) -> int:
     return int(min(n, (classes - 1) * each))
 
 
-def _moved(client: Client[Any]) -> tuple[Any, Any]:
+def reallocated(client: Client[Any]) -> Reallocation[Any]:
+    """What FedReLa makes of a client."""
     given = (client.posterior, client.labels, client.tau, client.uniforms, client.readings)
-    found = reallocate(*given, diagnostics=False)
-    return found.labels, found.strength
+    return reallocate(*given, diagnostics=False)

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedrela_bench.relabel import reallocate
 from fedrela_bench.relabelers.base import Client, Labels, Options, Relabeler, Relabelled
-from fedrela_bench.relabelers.fedrela import most_of
+from fedrela_bench.relabelers.fedrela import most_of, reallocated
 from fedrela_bench.relabelers.registry import register_relabeler
 
 SHOWN = {"rate": "same rate", "source": "same rate of every class", "flow": "same flow"}
@@ -51,8 +50,7 @@ class Random(Relabeler):
     def relabel(self, client: Client[NDArray[Any]]) -> Relabelled[NDArray[Any]]:
         """Strength is the share of its group that moves: how likely the sample was to be chosen."""
         match, labels = cast(RandomOptions, self.options).match, client.labels.astype(np.int64)
-        given = (client.posterior, client.labels, client.tau, client.uniforms, client.readings)
-        theirs = reallocate(*given, diagnostics=False).labels.astype(np.int64)
+        theirs = reallocated(client).labels.astype(np.int64)
         new, strength = labels.copy(), np.zeros(len(labels))
         for members in _groups(labels, match):
             targets = np.sort(theirs[members][theirs[members] != labels[members]])

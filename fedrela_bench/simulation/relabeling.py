@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedrela_bench.config import TrialConfig
 from fedrela_bench.relabel import RelabelOptions
+from fedrela_bench.relabel.relabeler import uniforms_of
 from fedrela_bench.relabelers import Client, Relabeler, build_relabeler
 from fedrela_bench.rng import generator
 from fedrela_bench.schedules import build_schedule
@@ -127,7 +128,7 @@ def relabel_client(
         tau: the budget of this refresh.
     """
     before = original if config.relabel.refresh_from == "original" else labels
-    uniforms = generator(config.seed, "relabel", client, refresh).random(tuple(posterior.shape))
+    uniforms = uniforms_of(config.seed, client, refresh, tuple(posterior.shape))
     own = generator(config.seed, f"relabel {relabeler.name}", client, refresh).random((len(before), relabeler.draws))
     readings = RelabelOptions.of(config.relabel)
     result = relabeler.relabel_tensor(Client(posterior, before, tau, uniforms, own, readings))

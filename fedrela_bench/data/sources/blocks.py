@@ -6,7 +6,6 @@ after the block's pixels are on the disk. The finished folder holds the journal'
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from fedrela_bench.data.sources.squares import CHANNELS, Task
+from fedrela_bench.config import digest
+from fedrela_bench.data.sources.squares import CHANNELS, Task, pixels_hash
 from fedrela_bench.errors import DataError
 from fedrela_bench.files import write_atomically
 from fedrela_bench.host import free_disk
@@ -140,7 +140,7 @@ class Blocks:
         """Seal the folder and put it in its place."""
         lines = [asdict(done[place]) for place in self.places()]
         body = {"format": FORMAT, "counts": self.counts, "side": self.side, "blocks": lines}
-        write_atomically(self.staging / META, json.dumps({**body, "seal": _digest(body)}).encode())
+        write_atomically(self.staging / META, json.dumps({**body, "seal": digest(body)}).encode())
         shutil.rmtree(self.entry, ignore_errors=True)
         self.staging.replace(self.entry)
 
@@ -153,7 +153,7 @@ class Blocks:
         try:
             meta: dict[str, Any] = json.loads((self.entry / META).read_text(encoding="utf-8"))
             seal = meta.pop("seal")
-            if meta["format"] != FORMAT or seal != _digest(meta) or meta["counts"] != self.counts:
+            if meta["format"] != FORMAT or seal != digest(meta) or meta["counts"] != self.counts:
                 return None
             lines = [Line(**line) for line in meta["blocks"]]
             chosen = lines if thorough else probes(lines)
@@ -182,7 +182,7 @@ class Blocks:
     def _digest_of(self, folder: Path, line: Line) -> str:
         rows = self.rows(*line.place)
         pixels = self.array(folder, line.split)[rows.start : rows.stop]
-        return hashlib.blake2b(np.ascontiguousarray(pixels).data, digest_size=16).hexdigest()
+        return pixels_hash(pixels)
 
     def _shape(self, split: str) -> tuple[int, int, int, int]:
         return self.counts[split], self.side, self.side, CHANNELS
@@ -209,8 +209,4 @@ def probes(lines: list[Line]) -> list[Line]:
 
 def pixels_digest(lines: list[Line]) -> str:
     """One digest over all pixels: of the blocks' digests in order."""
-    return _digest([[line.split, line.block, line.digest] for line in lines])
-
-
-def _digest(value: object) -> str:
-    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return digest([[line.split, line.block, line.digest] for line in lines])

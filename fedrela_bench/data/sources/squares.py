@@ -67,7 +67,12 @@ def decode_block(task: Task) -> Done:
         file.write(pixels.data)
         file.flush()
         os.fsync(file.fileno())
-    return Done(hashlib.blake2b(pixels.data, digest_size=16).hexdigest(), size)
+    return Done(pixels_hash(pixels), size)
+
+
+def pixels_hash(pixels: np.ndarray) -> str:
+    """32 hexadecimal digits over a block of images."""
+    return hashlib.blake2b(np.ascontiguousarray(pixels).data, digest_size=16).hexdigest()
 
 
 def square(path: str | Path, side: int) -> np.ndarray:
