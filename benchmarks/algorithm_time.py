@@ -22,7 +22,7 @@ from fedrela_bench import Simulation, TrialConfig
 from fedrela_bench.algorithms import ALGORITHMS
 from fedrela_bench.bench.case import prepare
 from fedrela_bench.bench.workloads import WORKLOADS, Workload
-from fedrela_bench.config import deep_merge
+from fedrela_bench.nested import deep_merge
 
 CHANGES = {
     "data": {"n_max": 200},

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import BenchError, ConfigError
+from fedrela_bench.faults import unknown_name
 
 if TYPE_CHECKING:
     from fedrela_bench.bench.gpu.steps import Step

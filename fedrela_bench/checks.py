@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedrela_bench.config import FIXED, PUBLISHED, RELABEL_PLUGS, Json, TrialConfig, unknown_name
+from fedrela_bench.config import FIXED, PUBLISHED, RELABEL_PLUGS, TrialConfig
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
+from fedrela_bench.nested import Json
 
 Fault = tuple[str, str]
 """Dotted name of a field and what is wrong with its value."""

@@ -1,11 +1,8 @@
-"""TrialConfig: everything that decides a number and nothing else, with its canonical form and keys."""
+"""TrialConfig: everything that decides a number and nothing else."""
 
 from __future__ import annotations
 
-import difflib
-import hashlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -20,10 +17,11 @@ from pydantic import (
 )
 
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import faults_of
+from fedrela_bench.nested import Json, set_dotted
 from fedrela_bench.neutral import Neutral, without_neutral
 from fedrela_bench.values import ColumnName, Columns, Real, Whole, as_clients, as_factor, as_ids, as_start, as_tau
 
-Json = dict[str, Any]
 FREE_FIELDS = ("federation.options.", "relabel.options.", "relabel.schedule_options.")
 """Prefixes of fields that whoever they belong to names and checks."""
 
@@ -35,7 +33,7 @@ class Section(BaseModel):
 
 
 class DataConfig(Section):
-    """Which images, how they are thinned, and how they are dealt to clients (algorithms D.1-D.5)."""
+    """Which images, how they are thinned, and how they are dealt to clients (docs/data.md)."""
 
     source: str = "digits"
     """digits, fashion_mnist, cifar10, cifar100, imagenet, folder:PATH, parquet:PATH, npz:PATH or table:PATH."""
@@ -144,7 +142,7 @@ PUBLISHED: Json = {"relabel.method": FEDRELA, "relabel.schedule": FIXED}
 
 
 class RelabelConfig(Section):
-    """FedReLa (Algorithm 1, equations 2-8) with every choice of algorithms C.3; tau = 0 is the base algorithm."""
+    """FedReLa (Algorithm 1, equations 2-8), every choice as in docs/fidelity.md; tau = 0 is the base algorithm."""
 
     method: Annotated[str, Neutral(FEDRELA)] = FEDRELA
     """A registered relabeler: fedrela, none, random or loss; `fedrela-bench relabelers list` says what they do."""
@@ -344,16 +342,6 @@ class TrialConfig(Section):
         return parse(values)
 
 
-def canonical_json(value: object) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def digest(value: object) -> str:
-    """32 hexadecimal digits of BLAKE2b over the canonical JSON."""
-    return hashlib.blake2b(canonical_json(value).encode(), digest_size=16).hexdigest()
-
-
 def parse(values: Mapping[str, Any]) -> TrialConfig:
     """Validate nested values.
 
@@ -366,59 +354,6 @@ def parse(values: Mapping[str, Any]) -> TrialConfig:
         raise ConfigError(faults_of(error, TrialConfig)) from None
 
 
-def faults_of(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[str]:
-    """One sentence per fault of a pydantic error, with the field's dotted name and its remedy."""
-    faults: dict[str, str] = {}
-    for item in error.errors():
-        location = [str(part) for part in item["loc"] if not str(part).startswith(("function-", "literal[", "tuple["))]
-        names = [part for part in location if part not in ("constrained-int", "constrained-float", "nullable", "int")]
-        dotted = prefix + ".".join(names)
-        text = _fault_text(dotted, item["type"], item["msg"], item.get("input"), _known_names(model, names[:-1]))
-        faults[dotted] = f"{faults[dotted]}, or {item['msg']}" if dotted in faults else text
-    return list(faults.values())
-
-
-def option_faults(model: type[BaseModel], options: Mapping[str, Any], prefix: str, owner: str) -> list[str]:
-    """All faults of the options of something that has a name, each with its remedy; empty when they are right.
-
-    Args:
-        model: of the options.
-        options: as they were given.
-        prefix: of their fields, such as ``federation.options.``.
-        owner: name of what they belong to.
-    """
-    try:
-        model.model_validate(dict(options))
-    except ValidationError as error:
-        return [f"{fault} (options of {owner})" for fault in faults_of(error, model, prefix)]
-    return []
-
-
-def _fault_text(dotted: str, kind: str, message: str, given: object, known: list[str]) -> str:
-    if kind == "extra_forbidden":
-        return unknown_name("field", dotted, dotted.rsplit(".", 1)[-1], known)
-    reason = message.removeprefix("Value error, ")
-    return f"{dotted or 'configuration'} = {given!r}: {reason}" if dotted else reason
-
-
-def unknown_name(kind: str, shown: str, name: str, known: Iterable[str]) -> str:
-    """The message for a name that does not exist, with the nearest valid ones."""
-    choices = sorted(known)
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"valid: {', '.join(choices)}"
-    return f"unknown {kind} {shown}; {hint}"
-
-
-def _known_names(model: type[BaseModel], path: list[str]) -> list[str]:
-    current: type[BaseModel] = model
-    for name in path:
-        field = current.model_fields.get(name)
-        if field is None or not isinstance(field.annotation, type) or not issubclass(field.annotation, BaseModel):
-            return []
-        current = field.annotation
-    return list(current.model_fields)
-
-
 def field_names(model: type[BaseModel] = TrialConfig, prefix: str = "") -> list[str]:
     """All dotted names of the configuration, such as ``training.lr``."""
     names: list[str] = []
@@ -429,25 +364,3 @@ def field_names(model: type[BaseModel] = TrialConfig, prefix: str = "") -> list[
         else:
             names.append(prefix + name)
     return names
-
-
-def set_dotted(values: Json, dotted: str, value: object) -> None:
-    """Set ``values["a"]["b"]`` for ``"a.b"``, creating the levels between."""
-    *parents, last = dotted.split(".")
-    for name in parents:
-        child = values.get(name)
-        if not isinstance(child, dict):
-            child = {}
-            values[name] = child
-        values = child
-    values[last] = value
-
-
-def deep_merge(*layers: Mapping[str, Any]) -> Json:
-    """Later layers win; mappings are merged, everything else is replaced."""
-    merged: Json = {}
-    for layer in layers:
-        for name, value in layer.items():
-            both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
-            merged[name] = deep_merge(merged[name], value) if both else value
-    return merged

@@ -13,17 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from fedrela_bench.checks import dotted_values, merge_faults, relabel_notes, value_faults
-from fedrela_bench.config import (
-    AUTHOR_PRESET,
-    Json,
-    TrialConfig,
-    deep_merge,
-    field_names,
-    parse,
-    set_dotted,
-    unknown_name,
-)
+from fedrela_bench.config import AUTHOR_PRESET, TrialConfig, field_names, parse
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
+from fedrela_bench.nested import Json, deep_merge, set_dotted
 from fedrela_bench.recipes import ETF_FAMILY, SIZES, Size, dataset_defaults
 
 __all__ = ["ETF_FAMILY", "SIZES", "Resolved", "Size", "dataset_defaults", "resolve", "to_yaml", "unknown_field"]

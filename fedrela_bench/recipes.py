@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedrela_bench.config import Json
 from fedrela_bench.data.names import IMAGENET_FACTOR, NAMING_CLIENTS
+from fedrela_bench.nested import Json
 
 Size = Literal["cpu", "paper"]
 SIZES: tuple[Size, ...] = ("cpu", "paper")

@@ -33,7 +33,7 @@ def as_factor(value: object) -> object:
 
 
 def as_tau(value: object) -> object:
-    """Refuse percentages (algorithms C.3, row 5)."""
+    """Refuse percentages, which the released code takes."""
     if isinstance(value, int | float) and not isinstance(value, bool) and value > 1:
         raise ValueError(f"tau is a fraction of the local samples between 0 and 1; did you mean {value / 100:g}?")
     return _real(value)

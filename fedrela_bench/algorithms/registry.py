@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from fedrela_bench import plugins
 from fedrela_bench.algorithms.base import Algorithm, Options
-from fedrela_bench.config import option_faults, unknown_name
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import option_faults, unknown_name
 
 ALGORITHMS: dict[str, type[Algorithm]] = {}
 Kind = TypeVar("Kind", bound=type[Algorithm])

@@ -10,9 +10,9 @@ from typing import Any
 
 from fedrela_bench.bench.figures import ratio_json
 from fedrela_bench.bench.results import SCHEMA
-from fedrela_bench.config import Json
 from fedrela_bench.errors import ConfigError, StoreError
 from fedrela_bench.files import write_atomically
+from fedrela_bench.nested import Json
 
 ATTEMPTS = 3
 """A ratio is called worse when it is so over all repetitions of that many measurements."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from fedrela_bench.bench.timing import Span, spread
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 
 Times = Mapping[str, Sequence[Span]]
 """Lane name to one span per turn; the same turns for all."""

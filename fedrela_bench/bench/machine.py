@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from fedrela_bench import __version__
-from fedrela_bench.config import Json
 from fedrela_bench.host import usable_cores
+from fedrela_bench.nested import Json
 
 FLAGS = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
 """Instruction sets that decide how fast products are."""

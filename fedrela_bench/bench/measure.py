@@ -15,8 +15,9 @@ from fedrela_bench.bench.floors import LayerFloor, layers_of, product_rate, tota
 from fedrela_bench.bench.machine import peak_bytes
 from fedrela_bench.bench.naive_process import NaiveProcess
 from fedrela_bench.bench.timing import Span, spread, timed
-from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import RunError
+from fedrela_bench.nested import Json
 from fedrela_bench.simulation import Simulation
 from fedrela_bench.simulation.evaluate import EVAL_BATCH
 from fedrela_bench.simulation.precision import DTYPES

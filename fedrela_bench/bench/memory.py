@@ -11,8 +11,8 @@ from fedrela_bench.bench.case import Case
 from fedrela_bench.bench.figures import ratio_json
 from fedrela_bench.bench.machine import peak_bytes
 from fedrela_bench.bench.measure import Settings
-from fedrela_bench.config import Json
 from fedrela_bench.errors import RunError
+from fedrela_bench.nested import Json
 
 FEW = 10
 ROUNDS = 1

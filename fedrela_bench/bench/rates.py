@@ -18,11 +18,12 @@ from fedrela_bench.bench.machine import describe
 from fedrela_bench.bench.relabeling import relabel_pass
 from fedrela_bench.bench.timing import timed
 from fedrela_bench.bench.workloads import ENDLESS
-from fedrela_bench.config import TrialConfig, digest
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.data import FederatedDataset
 from fedrela_bench.data.sources.places import default_cache_dir
 from fedrela_bench.files import write_atomically
 from fedrela_bench.models import default_model
+from fedrela_bench.nested import digest
 from fedrela_bench.simulation import SIMULATION_VERSION, Simulation
 
 VERSION = 2

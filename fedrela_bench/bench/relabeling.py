@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fedrela_bench.bench.case import Case
 from fedrela_bench.bench.figures import lane_json, ratio_json
 from fedrela_bench.bench.measure import Settings, lane, take_turns
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 from fedrela_bench.simulation import Simulation
 from fedrela_bench.simulation.relabeling import relabel_client, relabeler_of
 from fedrela_bench.simulation.training import RoundTrainer

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedrela_bench.bench.figures import overhead
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 
 SCHEMA = 1
 """Changes when a reader of the document must change."""

@@ -14,7 +14,7 @@ from fedrela_bench.bench.memory import measure_memory
 from fedrela_bench.bench.relabeling import measure_relabel
 from fedrela_bench.bench.results import SCHEMA
 from fedrela_bench.bench.workloads import WORKLOADS
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 
 MEASURES = {"round": measure_round, "relabel": measure_relabel, "memory": measure_memory}
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fedrela_bench.config import Json, TrialConfig, deep_merge, parse
+from fedrela_bench.config import TrialConfig, parse
+from fedrela_bench.nested import Json, deep_merge
 from fedrela_bench.recipes import dataset_defaults
 
 Kind = Literal["round", "relabel", "memory"]

@@ -23,8 +23,9 @@ from fedrela_bench.cli.algorithm_facts import (
 )
 from fedrela_bench.cli.command import BenchCommand, BenchGroup, OverrideCommand, overrides_of
 from fedrela_bench.cli.common import tell
-from fedrela_bench.config import FREE_FIELDS, unknown_name
+from fedrela_bench.config import FREE_FIELDS
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 from fedrela_bench.plugins import origin_of
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of an algorithm.")]

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedrela_bench.checks import relabel_notes
 from fedrela_bench.cli.common import attempt, contradictions
-from fedrela_bench.config import TrialConfig, unknown_name
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.defaults import Size, resolve
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 from fedrela_bench.plugins import origin_of, space_of
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ import typer
 
 from fedrela_bench.cli import common
 from fedrela_bench.cli.command import BenchCommand
-from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import ConfigError, RunError
+from fedrela_bench.faults import unknown_name
 
 if TYPE_CHECKING:
     from fedrela_bench.bench.measure import Settings
-    from fedrela_bench.config import Json
+    from fedrela_bench.nested import Json
 
 Opt = typer.Option
 Names = Annotated[

@@ -12,9 +12,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from fedrela_bench.cli import plugged
 from fedrela_bench.cli.examples import write_examples
-from fedrela_bench.config import FREE_FIELDS, field_names, unknown_name
+from fedrela_bench.config import FREE_FIELDS, field_names
 from fedrela_bench.defaults import unknown_field
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 
 OVERRIDES, FAULTS = "fedrela_bench.overrides", "fedrela_bench.faults"
 

@@ -13,8 +13,8 @@ from fedrela_bench.cli import common, plugged
 from fedrela_bench.cli.algorithm_facts import notes_of, options_of, paragraph, shown
 from fedrela_bench.cli.command import BenchCommand, BenchGroup
 from fedrela_bench.cli.common import tell
-from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 from fedrela_bench.plugins import origin_of
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a relabeler or a schedule.")]

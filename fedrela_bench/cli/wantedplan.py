@@ -14,7 +14,7 @@ from fedrela_bench.words import counted
 if TYPE_CHECKING:
     from fedrela_bench.bench.rates import Rate
     from fedrela_bench.cli.wanted import Ask, Job
-    from fedrela_bench.config import Json
+    from fedrela_bench.nested import Json
     from fedrela_bench.study.plan import Plan
     from fedrela_bench.study.wanted import ArmState
 

@@ -10,7 +10,7 @@ from fedrela_bench.errors import ConfigError, DataError, RunError
 
 if TYPE_CHECKING:
     from fedrela_bench.cli.wanted import Job
-    from fedrela_bench.config import Json
+    from fedrela_bench.nested import Json
     from fedrela_bench.study.request import TuneRequest
     from fedrela_bench.study.results import StudyResult
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrela_bench.config import DataConfig, TrialConfig, digest
+from fedrela_bench.config import DataConfig, TrialConfig
 from fedrela_bench.data.clients import empty_client_note, listed, settle_small_clients
 from fedrela_bench.data.federated import FederatedDataset, digest_of
 from fedrela_bench.data.inputs import channel_fault, choose_inputs, resolve_statistics
@@ -18,6 +18,7 @@ from fedrela_bench.data.request import request_faults
 from fedrela_bench.data.sources import RawData, Reading, default_cache_dir, read_source
 from fedrela_bench.data.standardize import standardized
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.nested import digest
 
 
 def load(config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> FederatedDataset:

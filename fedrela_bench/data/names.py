@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 
 NAMED_SOURCES = ("digits", "fashion_mnist", "cifar10", "cifar100", "imagenet")
 PATH_KINDS = ("folder", "parquet", "npz", "table")

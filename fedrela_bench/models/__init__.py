@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from fedrela_bench import plugins
-from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 from fedrela_bench.models.base import Backbone, Net, Outputs, materialize
 from fedrela_bench.models.heads import (
     CosineETFHead,

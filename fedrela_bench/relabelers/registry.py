@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from fedrela_bench import plugins
-from fedrela_bench.config import option_faults, unknown_name
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import option_faults, unknown_name
 from fedrela_bench.relabelers.base import Relabeler
 
 RELABELERS: dict[str, type[Relabeler]] = {}

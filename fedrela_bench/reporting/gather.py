@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedrela_bench.config import digest
 from fedrela_bench.errors import ConfigError, StoreError
+from fedrela_bench.nested import digest
 from fedrela_bench.reporting.artifacts import JoinedArtifacts
 from fedrela_bench.reporting.source import StudyRuns, read_study, runs_frame
 

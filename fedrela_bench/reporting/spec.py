@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from fedrela_bench.config import Section, unknown_name
+from fedrela_bench.config import Section
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 from fedrela_bench.reporting.published import Published
 from fedrela_bench.reporting.select import COUNTS, RoundRule
 from fedrela_bench.reporting.settings import RunsSpec, SettingSpec

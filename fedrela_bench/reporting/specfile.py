@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from fedrela_bench.config import FREE_FIELDS, faults_of, field_names, unknown_name
+from fedrela_bench.config import FREE_FIELDS, field_names
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import faults_of, unknown_name
 from fedrela_bench.reporting.published import Published, load_published
 from fedrela_bench.reporting.settings import RunsSpec, SettingSpec
 from fedrela_bench.reporting.source import TAGS

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 from fedrela_bench.reporting.settings import SettingSpec
 from fedrela_bench.reporting.spec import SHOWN, ReportSpec, Show
 

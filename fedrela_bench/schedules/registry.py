@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from fedrela_bench import plugins
-from fedrela_bench.config import TrialConfig, option_faults, unknown_name
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import option_faults, unknown_name
 from fedrela_bench.schedules.base import Schedule, Timing
 
 SCHEDULES: dict[str, type[Schedule]] = {}

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from fedrela_bench.algorithms import Server
-from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.data.load import settled
+from fedrela_bench.nested import Json
 from fedrela_bench.simulation.flat import FlatModel
 from fedrela_bench.simulation.participation import participants_of
 from fedrela_bench.simulation.privacy import account

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrela_bench.config import TrialConfig, digest
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.files import write_atomically
+from fedrela_bench.nested import digest
 from fedrela_bench.neutral import deciding
 from fedrela_bench.simulation.snapshot import base_key
 from fedrela_bench.simulation.state import SIMULATION_VERSION

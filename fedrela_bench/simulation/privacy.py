@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from fedrela_bench.algorithms import Algorithm
-from fedrela_bench.config import Json, PrivacyConfig, TrialConfig
+from fedrela_bench.config import PrivacyConfig, TrialConfig
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.models import Net
+from fedrela_bench.nested import Json
 from fedrela_bench.rng import generator
 from fedrela_bench.simulation.accountant import epsilon
 from fedrela_bench.simulation.flat import FlatModel

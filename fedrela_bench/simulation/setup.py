@@ -11,11 +11,12 @@ from torch import Tensor
 
 from fedrela_bench.algorithms import Algorithm, Server, build_algorithm
 from fedrela_bench.algorithms.base import ServerData
-from fedrela_bench.config import TrialConfig, unknown_name
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.data.federated import FederatedDataset
 from fedrela_bench.data.load import split_key
 from fedrela_bench.data.transforms import Pipeline
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 from fedrela_bench.models import Net, build_backbone, default_model, materialize
 from fedrela_bench.relabelers import build_relabeler
 from fedrela_bench.rng import generator

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fedrela_bench.config import TrialConfig, digest
+from fedrela_bench.config import TrialConfig
+from fedrela_bench.nested import digest
 from fedrela_bench.neutral import deciding
 from fedrela_bench.simulation.sealed import read_values, write_values
 

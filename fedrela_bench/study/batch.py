@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 from fedrela_bench.study.cluster import avoiding
 from fedrela_bench.study.failures import answer_of
 from fedrela_bench.study.interrupt import Interrupts

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from fedrela_bench.choice import SEARCHED
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 from fedrela_bench.study.batch import Crew
 from fedrela_bench.study.confirm import fixed_arms
 from fedrela_bench.study.controls import is_control, relabeler_text

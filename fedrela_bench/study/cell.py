@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.config import TrialConfig
+from fedrela_bench.nested import Json
 from fedrela_bench.study.compute import reach
 from fedrela_bench.study.curve import class_arrays
 from fedrela_bench.study.engine import Runtime, Stopped

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedrela_bench.choice import RELABELER
-from fedrela_bench.config import PUBLISHED, Json, TrialConfig
+from fedrela_bench.config import PUBLISHED, TrialConfig
+from fedrela_bench.nested import Json
 from fedrela_bench.study.controls import candidates, is_control, relabeler_text
 from fedrela_bench.study.ledger import Ledger
 from fedrela_bench.study.plan import Outcome, Plan

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fedrela_bench.config import FEDRELA, Json, TrialConfig
+from fedrela_bench.config import FEDRELA, TrialConfig
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.intervals import gain_text
+from fedrela_bench.nested import Json
 from fedrela_bench.words import counted
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 from fedrela_bench.rounds import mean_of_last
 
 

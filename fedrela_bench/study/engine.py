@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedrela_bench.config import FIXED, Json, TrialConfig
+from fedrela_bench.config import FIXED, TrialConfig
 from fedrela_bench.errors import BenchError
+from fedrela_bench.nested import Json
 from fedrela_bench.plugins import code_of, provided
 from fedrela_bench.plugins.active import Code
 from fedrela_bench.schedules import build_schedule

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrela_bench.config import Json
 from fedrela_bench.errors import BenchError, ConfigError, DataError, RunError
+from fedrela_bench.nested import Json
 from fedrela_bench.plugins import place_of
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")

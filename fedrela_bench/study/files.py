@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedrela_bench.config import Json, digest
 from fedrela_bench.errors import StoreError
 from fedrela_bench.files import write_atomically
+from fedrela_bench.nested import Json, digest
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrela_bench.config import Json
 from fedrela_bench.host import free_disk
+from fedrela_bench.nested import Json
 from fedrela_bench.rng import generator
 from fedrela_bench.study.compute import POSTERIORS
 from fedrela_bench.study.confirm import RACE_SEEDS, RACE_SHARE, Arm, fixed_arms, with_controls

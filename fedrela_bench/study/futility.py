@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedrela_bench.config import Json
 from fedrela_bench.errors import BenchError, ConfigError
+from fedrela_bench.nested import Json
 from fedrela_bench.study.lineage import Segment, curve_of
 
 

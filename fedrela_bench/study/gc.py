@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedrela_bench import leases
-from fedrela_bench.config import Json
 from fedrela_bench.errors import ConfigError, StoreError
+from fedrela_bench.nested import Json
 from fedrela_bench.study.identity import LOCK
 from fedrela_bench.study.store import FOLDERS, LEASE, Store, studies_of
 from fedrela_bench.tracking.manifest import RUNS, Manifest

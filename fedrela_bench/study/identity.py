@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fedrela_bench import __version__, leases
-from fedrela_bench.config import Json, TrialConfig, canonical_json
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import ConfigError, StoreError
+from fedrela_bench.nested import Json, canonical_json
 from fedrela_bench.neutral import deciding, with_neutral, without_neutral
 from fedrela_bench.plugins import code_of
 from fedrela_bench.plugins import facts as plugin_facts

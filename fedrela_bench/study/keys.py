@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from fedrela_bench.config import TrialConfig, digest
+from fedrela_bench.config import TrialConfig
+from fedrela_bench.nested import digest
 from fedrela_bench.neutral import deciding
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedrela_bench.config import Json, canonical_json
 from fedrela_bench.errors import StoreError
+from fedrela_bench.nested import Json, canonical_json
 from fedrela_bench.rng import derived_seed, generator
 from fedrela_bench.study.plan import Outcome, Plan, failed
 from fedrela_bench.study.samplers import build_sampler, shown

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.config import TrialConfig
+from fedrela_bench.nested import Json
 from fedrela_bench.study.store import Entry
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 from fedrela_bench.study.batch import Job, run_jobs
 from fedrela_bench.study.confirm import confirmed_rows
 from fedrela_bench.study.plan import Plan

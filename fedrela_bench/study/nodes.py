@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 
 STRIKES = 2
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 from fedrela_bench.rounds import ROUND_RULE, ROUND_RULES
 from fedrela_bench.stacks import filled, screen
 from fedrela_bench.study.closing import confirmed_lines, next_steps, once, pareto_lines

@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedrela_bench.config import Json, TrialConfig, digest
+from fedrela_bench.config import TrialConfig
+from fedrela_bench.nested import Json, digest
 from fedrela_bench.study.engine import Runtime
 from fedrela_bench.study.lineage import Segment
 from fedrela_bench.study.request import TuneRequest

@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from fedrela_bench.config import Json, TrialConfig, unknown_name
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
+from fedrela_bench.nested import Json
 from fedrela_bench.plugins import Plugin, active
 from fedrela_bench.study.controls import Control
 from fedrela_bench.study.engine import Engine

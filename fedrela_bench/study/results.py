@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from fedrela_bench.choice import balanced
-from fedrela_bench.config import Json
 from fedrela_bench.intervals import bootstrap_interval, t_interval
+from fedrela_bench.nested import Json
 from fedrela_bench.study.controls import candidates
 from fedrela_bench.study.ledger import Ledger
 from fedrela_bench.study.plan import Outcome, Plan

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 
 if TYPE_CHECKING:
     from fedrela_bench.study.space import Space

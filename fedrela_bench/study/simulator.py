@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.config import TrialConfig
+from fedrela_bench.nested import Json
 from fedrela_bench.study.engine import Run
 
 EXAMPLE_BYTES = 8192

@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedrela_bench.config import PUBLISHED, Json, TrialConfig, unknown_name
+from fedrela_bench.config import PUBLISHED, TrialConfig
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
+from fedrela_bench.nested import Json
 from fedrela_bench.study.spacefile import load_space, parse_space
 from fedrela_bench.study.spacefind import find_space, list_spaces
 from fedrela_bench.words import counted

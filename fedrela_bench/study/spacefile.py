@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrela_bench.config import FREE_FIELDS, Json, TrialConfig, field_names, unknown_name
+from fedrela_bench.config import FREE_FIELDS, TrialConfig, field_names
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
+from fedrela_bench.nested import Json
 from fedrela_bench.plugins import space_of
 from fedrela_bench.study.spacefind import find_space
 from fedrela_bench.study.spaceforeign import foreign_faults

@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedrela_bench.config import unknown_name
 from fedrela_bench.data.names import NAMED_SOURCES, PATH_KINDS, PROFILES
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 
 SUFFIXES = (".yaml", ".yml")
 ALGORITHMS = "algorithms"

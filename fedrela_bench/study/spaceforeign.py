@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 
 LOG_KINDS = ("log_uniform_values", "loguniform", "qloguniform", "log_uniform", "log")
 WANDB_TOP = ("method", "metric", "program", "early_terminate", "run_cap")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedrela_bench.config import unknown_name
+from fedrela_bench.faults import unknown_name
 
 if TYPE_CHECKING:
     from fedrela_bench.study.space import Parameter

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedrela_bench.config import Json
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.nested import Json
 from fedrela_bench.study import tuner
 from fedrela_bench.study.batch import Job, run_jobs
 from fedrela_bench.study.books import Books

@@ -21,8 +21,8 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from fedrela_bench import leases
-from fedrela_bench.config import Json
 from fedrela_bench.errors import StoreError
+from fedrela_bench.nested import Json
 from fedrela_bench.study.files import file_digest, read_sealed, write_atomic, write_sealed
 from fedrela_bench.tracking.journal import Journal
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from fedrela_bench.config import Json, TrialConfig, canonical_json
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.nested import Json, canonical_json
 from fedrela_bench.study.faults import Faults
 from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.space import ALGORITHM

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedrela_bench import __version__
-from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.config import TrialConfig
+from fedrela_bench.nested import Json
 from fedrela_bench.rounds import ROUND_RULE
 from fedrela_bench.study.compute import missing, reach
 from fedrela_bench.study.curve import class_arrays, final_metrics

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import StoreError
+from fedrela_bench.nested import Json
 from fedrela_bench.study.engine import Runtime
 from fedrela_bench.study.lineage import Segment
 from fedrela_bench.study.plan import Plan

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedrela_bench.config import Json, TrialConfig, canonical_json
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import RunError
+from fedrela_bench.nested import Json, canonical_json
 from fedrela_bench.plugins import activate
 from fedrela_bench.study.cell import run_cell, run_model
 from fedrela_bench.study.engine import Stopped

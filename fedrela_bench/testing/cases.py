@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from fedrela_bench.algorithms import ALGORITHMS, check_algorithm
-from fedrela_bench.config import unknown_name
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 
 MAJORITY = 0.1
 """Accuracy on digits of always naming one class: the test set is balanced."""

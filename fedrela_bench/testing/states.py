@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from fedrela_bench.algorithms import ALGORITHMS, ClientUpdate
-from fedrela_bench.config import TrialConfig, canonical_json
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.data.federated import FederatedDataset
+from fedrela_bench.nested import canonical_json
 from fedrela_bench.simulation import RoundResult, Simulation, Snapshot, load_snapshot, save_snapshot
 from fedrela_bench.simulation.state import capture, reinstate
 from fedrela_bench.testing import toys

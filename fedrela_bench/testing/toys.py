@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedrela_bench.config import TrialConfig, deep_merge, parse
+from fedrela_bench.config import TrialConfig, parse
 from fedrela_bench.data.federated import FederatedDataset
 from fedrela_bench.models import Backbone, register_model
+from fedrela_bench.nested import deep_merge
 from fedrela_bench.simulation import RoundResult, Simulation
 
 

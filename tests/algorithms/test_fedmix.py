@@ -16,8 +16,9 @@ from torch import Tensor
 import fedrela_bench.algorithms.fedmix  # noqa: F401
 from fedrela_bench.algorithms import check_algorithm
 from fedrela_bench.algorithms.fedmix import fedmix_loss, naivemix_loss
-from fedrela_bench.config import deep_merge, parse
+from fedrela_bench.config import parse
 from fedrela_bench.models import Outputs
+from fedrela_bench.nested import deep_merge
 from fedrela_bench.simulation import Simulation
 from tests.simulation import toy
 

@@ -8,9 +8,10 @@ import torch
 from fedrela_bench.bench.case import Case, prepare
 from fedrela_bench.bench.naive import NaiveLoop
 from fedrela_bench.bench.workloads import WORKLOADS, Cut, Images, Workload
-from fedrela_bench.config import Json, parse
+from fedrela_bench.config import parse
 from fedrela_bench.data import load_dataset
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.nested import Json
 from fedrela_bench.simulation import Simulation
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedrela_bench import plugins
-from fedrela_bench.config import digest
+from fedrela_bench.nested import digest
 from fedrela_bench.neutral import deciding
 from fedrela_bench.study.engine import Runtime
 from fedrela_bench.study.keys import Fingerprint, cell_key, numerics, trunk_key

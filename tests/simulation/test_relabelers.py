@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedrela_bench.config import TrialConfig, digest
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import ConfigError
+from fedrela_bench.nested import digest
 from fedrela_bench.neutral import deciding
 from fedrela_bench.simulation import Simulation
 from fedrela_bench.study.keys import Fingerprint, cell_key, trunk_key

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fedrela_bench.config import TrialConfig, digest
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.errors import ConfigError, RunError, StoreError
+from fedrela_bench.nested import digest
 from fedrela_bench.schedules import build_schedule
 from fedrela_bench.study.engine import Runtime
 from fedrela_bench.study.request import TuneRequest

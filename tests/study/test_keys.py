@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from fedrela_bench.config import RelabelConfig, Section, TrainingConfig, TrialConfig, deep_merge
+from fedrela_bench.config import RelabelConfig, Section, TrainingConfig, TrialConfig
+from fedrela_bench.nested import deep_merge
 from fedrela_bench.neutral import Neutral, neutral_values, with_neutral, without_neutral
 from fedrela_bench.simulation.snapshot import base_key
 from fedrela_bench.study.keys import Fingerprint, cell_key, numerics, trunk_key

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedrela_bench.bench.gpu.budget import Budget
 from fedrela_bench.bench.gpu.federation import Case, cases
 from fedrela_bench.bench.gpu.steps import Settings, Status, over_cases, verdict
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 from fedrela_bench.simulation import RoundResult, Snapshot
 
 TOLERANCE = 1e-9

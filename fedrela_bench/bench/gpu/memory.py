@@ -7,8 +7,8 @@ import torch
 from fedrela_bench.bench.gpu.budget import Budget
 from fedrela_bench.bench.gpu.federation import Case
 from fedrela_bench.bench.gpu.steps import Settings, Status
-from fedrela_bench.config import Json
 from fedrela_bench.errors import RunError
+from fedrela_bench.nested import Json
 from fedrela_bench.simulation.devices import MIB, memory_share
 
 ROOM, SMALL, LARGE = 256 * MIB, 64 * MIB, 512 * MIB

@@ -9,7 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from fedrela_bench.bench.timing import settle
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 
 TOP = 15
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")

@@ -8,7 +8,7 @@ from fedrela_bench.bench.gpu.budget import Budget
 from fedrela_bench.bench.gpu.equality import Outcome, differing, outcome
 from fedrela_bench.bench.gpu.federation import Case, cases
 from fedrela_bench.bench.gpu.steps import Settings, Status, over_cases, verdict
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 
 
 def changed_bits(first: Outcome, second: Outcome) -> Json:

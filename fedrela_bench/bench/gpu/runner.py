@@ -18,7 +18,7 @@ from fedrela_bench.bench.gpu.table import table
 from fedrela_bench.bench.gpu.waits import place_of
 from fedrela_bench.bench.gpu.work import FORMATS, NAMES, Work
 from fedrela_bench.bench.machine import describe
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 
 SCHEMA = 1
 LEAST_SECONDS = 1.0

@@ -11,7 +11,7 @@ import torch
 from fedrela_bench.bench.gpu.budget import Budget
 from fedrela_bench.bench.gpu.federation import Case
 from fedrela_bench.bench.gpu.waits import place_of
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 
 Status = Literal["passed", "failed", "found", "done", "incomplete", "not applicable"]
 """found: something that a reader should know but that is no fault; incomplete: nothing wrong in what there was time

@@ -12,7 +12,7 @@ from fedrela_bench.bench.gpu.budget import Budget
 from fedrela_bench.bench.gpu.federation import Case, cases
 from fedrela_bench.bench.gpu.steps import Settings, Status, over_cases, verdict
 from fedrela_bench.bench.gpu.waits import Wait, listen, place_at, place_of
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 from fedrela_bench.simulation import Simulation
 
 MARK = "called a synchronizing CUDA operation"

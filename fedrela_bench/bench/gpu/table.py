@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedrela_bench.config import Json
+from fedrela_bench.nested import Json
 
 NAME = 46
 """Columns for a kernel's name."""

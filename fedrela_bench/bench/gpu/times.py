@@ -14,8 +14,9 @@ from fedrela_bench.bench.gpu.profile import record, summary
 from fedrela_bench.bench.gpu.steps import Settings, Status
 from fedrela_bench.bench.gpu.work import PUBLISHED_SECONDS, Work
 from fedrela_bench.bench.timing import timed
-from fedrela_bench.config import Json, TrialConfig
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.data import FederatedDataset
+from fedrela_bench.nested import Json
 from fedrela_bench.simulation import Simulation
 from fedrela_bench.simulation.precision import set_arithmetic
 

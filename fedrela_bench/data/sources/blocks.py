@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from fedrela_bench.config import digest
 from fedrela_bench.data.sources.squares import CHANNELS, Task, pixels_hash
 from fedrela_bench.errors import DataError
 from fedrela_bench.files import write_atomically
 from fedrela_bench.host import free_disk
+from fedrela_bench.nested import digest
 
 FORMAT = 1
 BLOCK = 64

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedrela_bench.config import unknown_name
 from fedrela_bench.data.sources.columns import ColumnReader
 from fedrela_bench.data.sources.decode import Decoder, Item, squeeze_grey
 from fedrela_bench.data.sources.raw import RawData, Reading
 from fedrela_bench.data.sources.sheet import CLIENT, fail, open_rows
 from fedrela_bench.data.sources.split import draw_test
 from fedrela_bench.errors import DataError
+from fedrela_bench.faults import unknown_name
 
 SPLITS = ("train", "test")
 PREFERRED_LABELS = ("label", "fine_label")

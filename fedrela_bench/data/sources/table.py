@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrela_bench.config import unknown_name
 from fedrela_bench.data.sources.columns import ColumnReader, Feature, missing_faults
 from fedrela_bench.data.sources.raw import Column, RawData, Reading
 from fedrela_bench.data.sources.sheet import CLIENT, SUFFIXES, Rows, fail, open_rows
 from fedrela_bench.data.sources.split import draw_test
 from fedrela_bench.errors import DataError
+from fedrela_bench.faults import unknown_name
 
 LABELS = ("label", "target", "class")
 SPLIT = "split"
