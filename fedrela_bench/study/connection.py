@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+
+import psutil
 
 from fedrela_bench.errors import ConfigError, RunError
 from fedrela_bench.study.address import address_of
@@ -57,13 +60,12 @@ def joined(request: TuneRequest, gpus: float) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     _connect(address, request.cpus_per_trial)
-    import ray
 
     try:
         concurrency(request, gpus, cluster_capacity())
-        yield ray.shutdown
+        yield leave
     finally:
-        ray.shutdown()
+        leave()
 
 
 @contextlib.contextmanager
@@ -91,7 +93,26 @@ def ray_session(request: TuneRequest, device: str, connected: Callable[[], None]
         try:
             yield
         finally:
-            ray.shutdown()
+            leave()
+
+
+def leave() -> None:
+    """Leave Ray, and end the processes that this one has started for it; nothing happens where it is not joined.
+
+    While Ray's core shuts down, it ends the whole process, with exit code 1 and no word on the terminal, as soon as
+    another thread frees a reference to one of its objects. Cycles with such references are freed by whichever thread
+    has the interpreter collect them, so they are freed before, and no collection starts meanwhile.
+    """
+    import ray
+
+    gc.collect()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        ray.shutdown()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _set_flags() -> None:
@@ -119,13 +140,36 @@ def patiently(start: Callable[[], T], hopeless: Callable[[], bool] = lambda: Fal
         start: one try.
         hopeless: whether another one would fail for the same reason.
     """
-    for _ in range(TRIES - 1):
+    for left in reversed(range(TRIES)):
+        before = set(_helpers())
         try:
             return start()
         except Exception as error:  # Ray has no class of its own for this
-            if LATE not in str(error) or hopeless():
+            _end(set(_helpers()) - before)
+            if LATE not in str(error) or hopeless() or not left:
                 raise
-    return start()
+    raise AssertionError("the last try returned or raised")
+
+
+def _helpers() -> list[psutil.Process]:
+    """Ray's processes among the children of this one."""
+    import ray
+
+    home = str(Path(ray.__file__).parent)
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if any(home in word for word in child.cmdline()):
+                found.append(child)
+    return found
+
+
+def _end(processes: Collection[psutil.Process]) -> None:
+    """What a failed start leaves behind would keep its memory until this process ends."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(processes, timeout=10)
 
 
 def _connect(address: str, threads: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedrela_bench.cli import main
-from fedrela_bench.study.connection import patiently
+from fedrela_bench.study.connection import leave, patiently
 from tests.study.drive import ROOT, mlflow_runs, wait_for
 
 pytestmark = pytest.mark.cluster
@@ -57,7 +57,7 @@ def cluster() -> Iterator[None]:
     settings = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 * 2**20}
     patiently(lambda: ray.init("local", num_cpus=2, **settings))
     yield
-    ray.shutdown()
+    leave()
 
 
 def plan(file: Path, out: Path, capsys: Capture, *more: str) -> dict[str, Any]:

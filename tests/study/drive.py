@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 import optuna
 
-from fedrela_bench.study.connection import FLAGS, patiently
+from fedrela_bench.study.connection import FLAGS, leave, patiently
 from tests.study import fakes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +88,7 @@ def local_ray() -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()
+        leave()
 
 
 def soon(seconds: float) -> float:

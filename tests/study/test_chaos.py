@@ -22,7 +22,7 @@ import pytest
 
 from fedrela_bench.errors import ConfigError, StoreError
 from fedrela_bench.study import connection
-from fedrela_bench.study.connection import patiently
+from fedrela_bench.study.connection import leave, patiently
 from fedrela_bench.study.runner import tune
 from tests.study import fakes
 from tests.study.drive import PATIENT, launch, mlflow_runs, soon
@@ -44,7 +44,6 @@ VOLATILE = ("owner", "seconds", "digest", "files")
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
     """A Ray cluster of two nodes; studies in processes of their own find it by its address."""
-    import ray
     from ray.cluster_utils import Cluster
 
     os.environ.update(connection.FLAGS)
@@ -53,7 +52,7 @@ def nodes() -> Iterator[Any]:
     cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=settings))
     patiently(lambda: cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20))
     yield cluster
-    ray.shutdown()
+    leave()
     cluster.shutdown()
 
 
@@ -222,7 +221,7 @@ def test_a_node_that_goes_away_in_mid_search_costs_a_few_rounds(tmp_path: Path, 
         result = tune(request(tmp_path / "s", SPACE, engine=engine, **settings))
         removal.join(PATIENT)
     finally:
-        ray.shutdown()
+        leave()
     assert not removal.is_alive(), "the node was never removed"
     assert (result.status, result.exit_code, len(result.trials)) == ("finished", 0, FEW)
     assert {row.outcome.status for row in result.trials} == {"completed"}
@@ -241,7 +240,7 @@ def test_a_node_that_cannot_start_runs_is_left_out_and_the_study_finishes(tmp_pa
         settings = {"sampler": "grid", "trials": FEW, "max_concurrent": 3}
         result = tune(request(tmp_path / "s", SPACE, engine=engine, **settings))
     finally:
-        ray.shutdown()
+        leave()
         nodes.remove_node(node)
     assert (result.exit_code, len(result.trials)) == (0, FEW)
     assert {row.outcome.status for row in result.trials} == {"completed"}
@@ -279,7 +278,7 @@ def blind_node(tmp_path: Path, nodes: Any) -> Iterator[Path]:
     finally:
         os.killpg(node.pid, signal.SIGKILL)
         node.wait()
-        ray.shutdown()
+        leave()
 
 
 def test_a_node_that_does_not_see_the_study_ends_it_before_anything_is_computed(blind_node: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedrela_bench.intervals import bootstrap_interval, t_interval
-from fedrela_bench.study.connection import patiently
+from fedrela_bench.study.connection import leave, patiently
 from fedrela_bench.study.output import render_text
 from fedrela_bench.study.plan import Outcome, combine
 from fedrela_bench.study.results import Row, StudyResult, gains_over, label, paired_gains, pareto_front
@@ -199,4 +199,4 @@ def local_ray() -> Iterator[None]:
     settings = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 * 2**20}
     patiently(lambda: ray.init("local", num_cpus=1, **settings))
     yield
-    ray.shutdown()
+    leave()

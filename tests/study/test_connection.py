@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,69 @@ def test_a_start_that_comes_too_late_on_a_busy_machine_is_tried_again(failures: 
         with pytest.raises(Exception, match="timed out during startup"):
             connection.patiently(start)
     assert not left
+
+
+def test_a_failed_start_leaves_no_process_behind() -> None:
+    helper = [sys.executable, "-c", "import time; time.sleep(600)"]
+    older = subprocess.Popen([*helper, str(Path(ray.__file__).parent / "older")])
+    mine = subprocess.Popen(helper)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> str:
+        started.append(subprocess.Popen([*helper, str(Path(ray.__file__).parent / "raylet")]))
+        if len(started) == 1:
+            raise Exception(LATE)
+        return "up"
+
+    try:
+        assert connection.patiently(start) == "up"
+        assert started[0].poll() is not None
+        assert [process.poll() for process in (older, mine, started[1])] == [None] * 3
+    finally:
+        for process in (older, mine, *started):
+            process.kill()
+            process.wait()
+
+
+COLLECTION = """
+import gc, threading
+import ray
+from ray._private.worker import global_worker
+from fedrela_bench.study.connection import leave, patiently
+
+
+class Core:
+    def __init__(self, core):
+        self.core = core
+
+    def __getattr__(self, name):
+        return getattr(self.core, name)
+
+    def shutdown_driver(self):
+        self.core.shutdown_driver()
+        # What the interpreter does at some allocation of any thread, unless it is told not to.
+        thread = threading.Thread(target=lambda: gc.isenabled() and gc.collect())
+        thread.start()
+        thread.join()
+
+
+settings = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 80 * 2**20}
+patiently(lambda: ray.init("local", num_cpus=1, **settings))
+cycle = [ray.put(1)]
+cycle.append(cycle)
+gc.collect()
+del cycle
+global_worker.core_worker = Core(global_worker.core_worker)
+leave()
+print("left", ray.is_initialized(), gc.isenabled())
+"""
+
+
+@pytest.mark.cluster
+def test_a_collection_while_ray_is_left_does_not_end_the_process() -> None:
+    """Ray's core ends a process whose other threads free references meanwhile; with ray.shutdown() this one exits 1."""
+    done = subprocess.run([sys.executable, "-c", COLLECTION], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "left False True\n"), done.stderr
 
 
 def test_what_another_try_does_not_mend_is_not_tried_again() -> None:

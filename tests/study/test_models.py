@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 
 from fedrela_bench.study.cell import run_cell, run_model
-from fedrela_bench.study.connection import patiently
+from fedrela_bench.study.connection import leave, patiently
 from fedrela_bench.study.forecast import disk_bytes
 from fedrela_bench.study.preflight import preflight
 from fedrela_bench.study.results import StudyResult
@@ -128,4 +128,4 @@ def test_a_study_keeps_the_models_of_its_front_alone(tmp_path: Path) -> None:
         again = tune(request(tmp_path, ONE, sampler="random", trials=9))
         assert again.counts["rounds_computed"] == 0
     finally:
-        ray.shutdown()
+        leave()

@@ -11,12 +11,12 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fedrela_bench.study.interrupt import Interrupts, signals_blocked
 from tests.study.drive import PATIENT, mlflow_runs, optuna_states, soon, start, wait_for
 
-psutil = pytest.importorskip("psutil", reason="to see every process of a study")
 LITTER = (".stop", ".ray", ".ray_dir", ".tune")
 
 
