@@ -1,4 +1,6 @@
-"""Times a round of every algorithm against FedAvg's: python benchmarks/algorithm_time.py [--rounds 3] [--out FILE].
+"""Times a round of every algorithm against FedAvg's: python benchmarks/algorithm_time.py [ALGORITHM ...].
+
+Of your own as well: python benchmarks/algorithm_time.py --plugin fedls.py fedls.
 
 All train the same LeNet on the same 2,000 images of Fashion-MNIST's shape (real ones where they are found), 10
 clients, Dirichlet 0.3, two local epochs in batches of 32, learning rate 0.001 so that none can diverge, options at
@@ -18,10 +20,12 @@ from statistics import median
 
 import torch
 
-from fedrela_bench import Simulation, TrialConfig
+from fedrela_bench import Simulation, TrialConfig, plugins
 from fedrela_bench.algorithms import ALGORITHMS
 from fedrela_bench.bench.case import prepare
 from fedrela_bench.bench.workloads import WORKLOADS, Workload
+from fedrela_bench.errors import ConfigError
+from fedrela_bench.faults import unknown_name
 from fedrela_bench.nested import deep_merge
 
 CHANGES = {
@@ -63,14 +67,31 @@ def ratios(taken: Mapping[str, Sequence[float]], other: str = "fedavg") -> dict[
     }
 
 
-def main() -> None:
-    """Print a Markdown table, and write the seconds as JSON where `--out` asks for them."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """What is asked for; plugins are in force afterwards. A wrong name ends with exit code 2."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("algorithm", nargs="*", help="names; all where none is given")
+    parser.add_argument("--plugin", action="append", default=[], metavar="FILE|MODULE", help="algorithms of your own")
     parser.add_argument("--rounds", type=int, default=3, help="repetitions")
     parser.add_argument("--out", type=Path, help="JSON file of all seconds")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(words)
+    try:
+        plugins.activate(plugins.read_all(chosen.plugin))
+    except ConfigError as error:
+        parser.error("\n".join(error.faults))
+    unknown = [unknown_name("algorithm", name, name, ALGORITHMS) for name in chosen.algorithm if name not in ALGORITHMS]
+    unknown += [] if chosen.rounds >= 1 else [f"--rounds {chosen.rounds}: give at least 1"]
+    if unknown:
+        parser.error("\n".join(unknown))
+    chosen.algorithm = sorted({"fedavg", *(chosen.algorithm or ALGORITHMS)})
+    return chosen
+
+
+def main() -> None:
+    """Print a Markdown table, and write the seconds as JSON where `--out` asks for them."""
+    chosen = arguments()
     torch.set_num_threads(1)
-    taken = seconds(chosen.rounds, sorted(ALGORITHMS))
+    taken = seconds(chosen.rounds, chosen.algorithm)
     if chosen.out is not None:
         chosen.out.write_text(json.dumps(taken, indent=1) + "\n", encoding="utf-8")
     print("| algorithm | core seconds a round | over FedAvg |\n|---|---|---|")

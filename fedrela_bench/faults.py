@@ -8,6 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+PLUGGABLE = ("algorithm", "model", "relabeler", "schedule", "relabeler or schedule", "search space")
+"""Kinds of names that plugins bring."""
+OWN = " (one of your own: --plugin FILE)"
+
 
 def faults_of(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[str]:
     """One sentence per fault of a pydantic error, with the field's dotted name and its remedy."""
@@ -49,7 +53,7 @@ def unknown_name(kind: str, shown: str, name: str, known: Iterable[str]) -> str:
     choices = sorted(known)
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"valid: {', '.join(choices)}"
-    return f"unknown {kind} {shown}; {hint}"
+    return f"unknown {kind} {shown}; {hint}{OWN if kind in PLUGGABLE else ''}"
 
 
 def _known_names(model: type[BaseModel], path: list[str]) -> list[str]:
