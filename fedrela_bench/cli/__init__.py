@@ -14,7 +14,7 @@ from types import FrameType
 import typer
 
 from fedrela_bench import __version__
-from fedrela_bench.cli import algorithms, bench, data, doctor, gc, relabelers, report, run, spaces, tune
+from fedrela_bench.cli import algorithms, bench, data, doctor, gc, models, relabelers, report, run, spaces, tune
 from fedrela_bench.cli.command import BenchGroup, Interrupted
 from fedrela_bench.cli.common import Terminated
 from fedrela_bench.errors import BenchError
@@ -22,7 +22,7 @@ from fedrela_bench.files import full_disk
 from fedrela_bench.plugins import place_of
 
 INTERRUPTED, TERMINATED = 130, 143
-GROUPS = ("data", "spaces", "algorithms", "relabelers")
+GROUPS = ("data", "spaces", "algorithms", "models", "relabelers")
 
 app = typer.Typer(
     name="fedrela-bench",
@@ -32,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _part in (run, tune, report, gc, data, spaces, algorithms, relabelers, bench, doctor):
+for _part in (run, tune, report, gc, data, spaces, algorithms, models, relabelers, bench, doctor):
     _part.register(app)
 
 
