@@ -34,6 +34,8 @@ class Clock:
 
     def costs(self, plan: Plan) -> dict[str, Cost]:
         """Seconds by algorithm; those that there is no time for are taken as the others' mean; {} for none."""
+        from fedrela_bench.data.load import settled
+
         request, known = plan.request, {}
         for name, base in plan.bases.items():
             config = base.replace({"seed": request.all_seeds[0]})
@@ -44,9 +46,9 @@ class Clock:
             if rate is None:
                 from fedrela_bench.bench.rates import rate_of
 
-                rate = rate_of(config, dataset, self.device, SECONDS, request.cache_dir)
+                rate = rate_of(settled(config, dataset), dataset, self.device, SECONDS, request.cache_dir)
                 self.rates[request.dataset, name] = rate
-            known[name] = cost_of(config, dataset, rate)
+            known[name] = cost_of(settled(config, dataset), dataset, rate)
         if not known:
             return {}
         mean = Cost(fmean(cost.run for cost in known.values()), fmean(cost.relabel for cost in known.values()))

@@ -80,7 +80,8 @@ def relabeled_per_client(runs: StudyRuns, run_id: str) -> float:
     run = runs.frame[runs.frame["run_id"] == run_id].iloc[0]
     if run["kind"] == "trunk":
         return 0.0
-    return runs.latest(run_id, "relabel/changed") / float(run.get("param:federation.clients", math.nan))
+    clients = pd.to_numeric(run.get("param:federation.clients", math.nan), errors="coerce")
+    return runs.latest(run_id, "relabel/changed") / float(clients)
 
 
 def values_by_seed(runs: StudyRuns, arm: pd.DataFrame, metric: str, rule: RoundRule) -> dict[int, float]:

@@ -14,6 +14,7 @@ from fedrela_bench.config import FEDRELA
 from fedrela_bench.reporting.canvas import headline, panels, save, short_name, style_of, tint, what_text
 from fedrela_bench.reporting.evidence import NotDrawn
 from fedrela_bench.reporting.published_lines import PublishedLine, published_lines
+from fedrela_bench.reporting.select import relabeled_per_client
 from fedrela_bench.reporting.trials import START, Trial, compared, short_setting, shown_value, trials
 
 if TYPE_CHECKING:
@@ -178,9 +179,7 @@ def _numbers(
 def _relabelled(runs: StudyRuns, trial: Trial) -> np.ndarray:
     """(seeds,) relabelled training images per client."""
     ordered = trial.arm.runs.sort_values("seed")
-    changed = np.array([runs.latest(str(run), "relabel/changed") for run in ordered["run_id"]])
-    clients = ordered.get("param:federation.clients")
-    return changed / (np.nan if clients is None else clients.astype(float).to_numpy())
+    return np.array([relabeled_per_client(runs, str(run)) for run in ordered["run_id"]])
 
 
 def _std(values: np.ndarray) -> np.ndarray:

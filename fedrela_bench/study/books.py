@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from fedrela_bench.choice import SEARCHED
+from fedrela_bench.config import TrialConfig
 from fedrela_bench.nested import Json
 from fedrela_bench.study.batch import Crew
 from fedrela_bench.study.confirm import fixed_arms
@@ -83,13 +84,21 @@ class Books:
                 folder=self.manifest.relative(trunk.entry.folder),
                 algorithm=trunk.algorithm,
                 seed=trunk.seed,
-                config=trunk.config.model_dump(mode="json"),
+                config=self._shown(trunk.config),
                 name=f"{trunk.algorithm} baseline seed {trunk.seed}",
                 created=time.time(),
                 trunk_key=trunk.entry.key,
                 tags=self._tags(trunk.algorithm, trunk.seed, f"baseline/{trunk.algorithm}"),
             )
         )
+
+    def _shown(self, config: TrialConfig) -> Json:
+        """The configuration of a run with the number of clients that its data name."""
+        values = config.model_dump(mode="json")
+        if not config.federation.clients:
+            facts = self.plan.datasets[self.plan.digests[config.federation.algorithm, config.seed]]
+            values["federation"]["clients"] = len(facts["client_sizes"])
+        return values
 
     def _tags(self, algorithm: str, seed: int, config_key: str) -> dict[str, str]:
         profile = self.plan.bases[algorithm].data.profile
@@ -119,7 +128,7 @@ class Books:
                     folder=self.manifest.relative(own.entry.folder),
                     algorithm=point[ALGORITHM],
                     seed=seed,
-                    config=own.config.model_dump(mode="json"),
+                    config=self._shown(own.config),
                     name=f"{shown} seed {seed}" if number is None else f"{number:03d} {label(point)} seed {seed}",
                     created=time.time(),
                     trunk_key=trunk.entry.key,
