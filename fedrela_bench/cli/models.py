@@ -83,7 +83,7 @@ def input_shape(text: str) -> Shape:
     if not sizes or not all(1 <= size <= MOST_SIDE for size in sizes):
         raise ConfigError(
             f"--input {text}: give channels x height x width, each from 1 to {MOST_SIDE}, such as 1x28x28; "
-            "a table's row of 12 inputs is 12x1x1"
+            "a table's row of 12 inputs is 1x1x12"
         )
     channels, height, width = sizes
     return channels, height, width

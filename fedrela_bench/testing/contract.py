@@ -191,8 +191,9 @@ CONTRACT = (
         "device",
         "The hooks of a step never read a value from the device and make no tensor elsewhere.",
         "no float(), item(), bool() or Python if on tensors in loss, criterion, adjust_gradient, accumulate and "
-        "server_step; make tensors with device=outputs.logits.device (one that chooses samples by label on the host "
-        "declares kit = {'host_inputs': True})",
+        "server_step, and nothing whose size or result depends on values, such as bincount, nonzero or indexing by a "
+        "mask: class counts are context.label_counts; make tensors with device=outputs.logits.device (one that "
+        "chooses samples by label on the host declares kit = {'host_inputs': True})",
         never_waits,
     ),
 )
