@@ -4,6 +4,7 @@
 # make flower: set up an environment with Flower, which holds other libraries back, and run the tests of its example.
 PYTHON ?= python3
 VENV ?= .venv
+FLOWER ?= .venv-flower
 EXTRAS ?= dev
 BIN = $(VENV)/bin
 
@@ -23,8 +24,8 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 
 flower:
-	$(MAKE) VENV=.venv-flower EXTRAS=dev,flower .venv-flower/installed
-	.venv-flower/bin/pytest tests/examples
+	$(MAKE) VENV=$(FLOWER) EXTRAS=dev,flower $(FLOWER)/installed
+	$(FLOWER)/bin/pytest tests/examples
 
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than Python 3.11; run make with PYTHON=python3.11" >&2; exit 2; }
