@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -48,8 +47,7 @@ def next_steps(result: StudyResult) -> Iterator[str]:
     if result.status == "interrupted":
         yield from _named({"continue": result.resume_command})
         return
-    for name, path in result.best.items():
-        yield f"best {name}: {shlex.join(['fedrela-bench', 'run', '--config', str(path)])}"
+    yield from (f"best {name}: {result.best_command(name)}" for name in result.best)
     if result.report:
         page = next((path for path in result.report if path.endswith(".html")), result.report[0])
         more = len(result.report) - 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +94,7 @@ def _header(name: str, row: Row, result: StudyResult, seed: int, own: Mapping[st
     """What the file is, what it reached beside its baseline, and the numbers that a run of it (one seed) repeats."""
     rule = f"mean over {counted(len(result.seeds), 'seed')} of the {ROUND_RULES[ROUND_RULE]}"
     lines = [
-        shlex.join(["fedrela-bench", "run", "--config", str(result.out / "best" / f"{name}.yaml")]),
+        result.best_command(name),
         f"{'Balanced choice' if name == 'balanced' else f'Best {name}'} of the study on {result.dataset}: {row.label}",
         f"{_percent(result.objectives, row.outcome.values)} ({rule})",
     ]

@@ -149,8 +149,14 @@ class TuneRequest:
     def resume_command(self) -> str:
         """What to type to go on."""
         plain = ["fedrela-bench", "tune", "--dataset", self.dataset, "--out", str(self.out)]
+        return self.command or shlex.join([*plain, *self.sources])
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Words of a command that say where data and code of the user's own are."""
         given = [plugin.given for plugin in self.plugins if not plugin.distribution]
-        return self.command or shlex.join([*plain, *(word for name in given for word in ("--plugin", name))])
+        data = () if self.data_dir is None else ("--data-dir", str(self.data_dir))
+        return (*data, *(word for name in given for word in ("--plugin", name)))
 
     def rooted(self) -> TuneRequest:
         """The same request with paths that hold in any working directory; `out` stays as the user wrote it."""

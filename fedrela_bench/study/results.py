@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -97,6 +98,8 @@ class StudyResult:
     trials: list[Row]
     pareto: list[Row]
     best: dict[str, Path] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    """Words that say where the data and the user's own code are."""
     failed: list[Row] = field(default_factory=list)
     confirmed: list[Row] = field(default_factory=list)
     """What the confirm stage found over `confirm_seeds`."""
@@ -110,6 +113,11 @@ class StudyResult:
     """Files of the report stage."""
     report_command: str = ""
     resume_command: str = ""
+
+    def best_command(self, name: str) -> str:
+        """What to type to repeat a recommended configuration on its first seed."""
+        words = ["fedrela-bench", "run", "--config", str(self.out / "best" / f"{name}.yaml"), *self.sources]
+        return shlex.join(words)
 
     def to_json(self) -> Json:
         """Plain values for ``--json``."""
@@ -126,6 +134,7 @@ class StudyResult:
         }
         best = {name: str(path) for name, path in self.best.items()}
         shown = {"out": str(self.out), "objectives": list(self.objectives), "seeds": list(self.seeds), "best": best}
+        shown |= {"best_commands": {name: self.best_command(name) for name in self.best}}
         shown |= {"confirm_seeds": list(self.confirm_seeds), "report": self.report}
         return {**texts, **shown, **rows, **commands}
 

@@ -146,6 +146,7 @@ def _conclude(session: Session, sink: Sink | None, warnings: list[str], began: f
         report_command=shlex.join(["fedrela-bench", "report", str(request.out)]),
         dashboard_command=shlex.join(["optuna-dashboard", str(request.optuna_storage or request.out / JOURNAL)]),
         resume_command=request.resume_command,
+        sources=request.sources,
     )
     computed = {"trunks_computed": session.trunks_computed, "cells_computed": len(session.computed)}
     computed["rounds_computed"] = session.rounds_computed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,14 @@ def test_a_study_over_own_code(
     predictor = Predictor(load_model(model))
     assert predictor.predict(np.zeros((2, 8, 8, 1), dtype=np.uint8)).shape == (2,)
     assert "fedls" not in ALGORITHMS
+
+    command = told["best_commands"]["overall"]
+    assert command == "fedrela-bench run --config study/best/overall.yaml --plugin fedls.py --plugin net.py"
+    assert (tmp_path / "study" / "best" / "overall.yaml").read_text().startswith(f"# {command}\n")
+    assert main([*shlex.split(command)[1:], "--json", "--out", "again"]) == 0, capsys.readouterr().err
+    repeated = json.loads(capsys.readouterr().out)["metrics"]["last5"]["val/overall"]
+    assert repeated in [result["final"]["val/overall"] for result in results if result["seed"] == told["seeds"][0]]
+    plugins.activate(())
 
     write(tmp_path, "fedls.py", FEDLS + "\n# changed\n")
     assert main(TUNE) == 2

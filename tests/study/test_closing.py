@@ -93,6 +93,13 @@ def test_the_end_of_a_study_of_three_seeds(capsys: pytest.CaptureFixture[str]) -
     )
 
 
+def test_commands_say_where_data_and_own_code_are() -> None:
+    told = replace(study(Path("st"), 3), sources=("--data-dir", "/a b", "--plugin", "own.py"))
+    command = "fedrela-bench run --config st/best/overall.yaml --data-dir '/a b' --plugin own.py"
+    assert f"best overall: {command}\n" in render_text(told)
+    assert told.to_json()["best_commands"] == {"overall": command}
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_every_line_but_commands_fits_eighty_columns_and_is_plain(tmp_path: Path, count: int) -> None:
     text = render_text(study(tmp_path, count))
