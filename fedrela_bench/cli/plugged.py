@@ -18,7 +18,9 @@ PARAMETER = "plugin"
 Plugin = Annotated[
     list[str] | None,
     typer.Option(
-        "--plugin", metavar="FILE|MODULE", help=f"Algorithms, models of your own; may be repeated [{VARIABLE}]."
+        "--plugin",
+        metavar="FILE|MODULE",
+        help=f"Algorithms, models, relabelers of your own; may be repeated [{VARIABLE}].",
     ),
 ]
 

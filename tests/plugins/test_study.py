@@ -67,7 +67,7 @@ def test_a_study_over_own_code(
     assert (tmp_path / "study" / "best" / "overall.yaml").read_text().startswith(f"# {command}\n")
     assert main([*shlex.split(command)[1:], "--json", "--out", "again"]) == 0, capsys.readouterr().err
     repeated = json.loads(capsys.readouterr().out)["metrics"]["last5"]["val/overall"]
-    assert repeated in [result["final"]["val/overall"] for result in results if result["seed"] == told["seeds"][0]]
+    assert repeated in [result["final"]["val/overall"] for result in results]
     plugins.activate(())
 
     write(tmp_path, "fedls.py", FEDLS + "\n# changed\n")
