@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.faults import unknown_name
 
 NAMED_SOURCES = ("digits", "fashion_mnist", "cifar10", "cifar100", "imagenet")
+LONGEST_STEM = 40
 PATH_KINDS = ("folder", "parquet", "npz", "table")
 NAMING_CLIENTS = ("folder", "parquet", "table")
 """Kinds of sources that can say which client holds what."""
@@ -53,8 +55,13 @@ def check_source(source: str) -> None:
 
 
 def dataset_name(source: str, profile: str) -> str:
-    """The short name of a source and profile, such as ``cifar100_lt`` or ``folder_balanced``; holds no path."""
-    return f"{source.partition(':')[0]}_{profile}"
+    """The short name of a source and profile, such as ``cifar100_lt`` or ``table_visits_natural``.
+
+    Of a path only the last part is in it, so that two tables have two names and none tells where it lies.
+    """
+    kind, _, path = source.partition(":")
+    own = re.sub(r"[^\w.-]+", "-", Path(path).stem)[:LONGEST_STEM].strip("-.") if path else ""
+    return "_".join(filter(None, (kind, own, profile)))
 
 
 def all_names() -> list[str]:

@@ -222,7 +222,7 @@ def test_own_statistics_of_the_kept_images(tmp_path: Path) -> None:
     assert dataset.class_counts.tolist() == [9, 3, 1]
     assert dataset.normalization is not None
     np.testing.assert_allclose(dataset.normalization, [kept.mean((0, 1, 2)), kept.std((0, 1, 2))], rtol=1e-12)
-    assert (dataset.augment, dataset.name) == ("none", "folder_lt")
+    assert (dataset.augment, dataset.name) == ("none", "folder_set_lt")
 
 
 def test_constant_images_do_not_divide_by_zero(tmp_path: Path) -> None:

@@ -61,8 +61,12 @@ def test_unknown_names(name: str, words: str) -> None:
 
 
 def test_short_names_hold_no_path() -> None:
-    assert dataset_name("folder:/secret/place", "balanced") == "folder_balanced"
+    assert dataset_name("folder:/secret/place", "balanced") == "folder_place_balanced"
+    assert dataset_name("table:~/a/visits 2024 (é).csv", "natural") == "table_visits-2024-é_natural"
+    assert dataset_name("npz:.", "lt") == "npz_lt"
+    assert len(dataset_name(f"npz:{'x' * 300}.npz", "lt")) < 60
     assert dataset_name("cifar100", "lt") == "cifar100_lt"
+    assert dataset_name("fashion_mnist", "step") == "fashion_mnist_step"
 
 
 def test_reading_names_imports_nothing_heavy() -> None:

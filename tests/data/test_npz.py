@@ -56,7 +56,7 @@ def test_every_profile(tmp_path: Path, profile: str) -> None:
     path = write_npz(tmp_path / "x.npz")
     dataset = load_dataset(config(f"npz:{path}", profile=profile, imbalance_factor=4, minority="last"))
     counts = {"lt": [4, 2, 1], "step": [4, 4, 1]}.get(profile, [4, 4, 4])
-    assert (dataset.name, dataset.class_counts.tolist()) == (f"npz_{profile}", counts)
+    assert (dataset.name, dataset.class_counts.tolist()) == (f"npz_x_{profile}", counts)
     assert dataset.input_shape == (1, 8, 8)
     assert dataset.normalization is not None
 

@@ -30,7 +30,7 @@ def test_a_study_of_clients_that_the_data_name(table: str, tmp_path: Path, capsy
     out = tmp_path / "study"
     own = ["--data.balanced_test", "true", "--algorithm", "fedavg", "--trials", 2, *SMALL]
     assert call("tune", "--dataset", table, *own, "--out", out) == 0, capsys.readouterr().err
-    assert "Study on table_natural finished: 2 trials, 2 cells computed" in capsys.readouterr().out
+    assert "Study on table_t_natural finished: 2 trials, 2 cells computed" in capsys.readouterr().out
     for name in ("study.md", "study.csv", "study.tex", "study.html"):
         text = (out / "report" / name).read_text()
         assert BALANCED in text and "floats" in text, name
