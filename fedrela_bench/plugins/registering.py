@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 from fedrela_bench.plugins.notes import note, refuse
-from fedrela_bench.yaml_io import parse_scalar
+
+RESERVED = ("auto", "true", "false", "null", "yes", "no", "on", "off")
+"""Words that YAML or a configuration reads as something else than a name."""
 
 
 def enter(
@@ -56,7 +58,7 @@ def name_faults(name: str, what: str) -> list[str]:
     """What is wrong with a name that is to stand on command lines, in YAML and in names of folders."""
     if not re.fullmatch(r"[A-Za-z][\w.-]*", name):
         return [f"{what} name {name!r}: write it in letters, digits, _ . and -, a letter first (auto is taken)"]
-    if name == "auto" or not isinstance(parse_scalar(name), str):
+    if name.lower() in RESERVED:
         return [f"{what} name {name!r} means something else in configurations; choose another name"]
     return []
 
