@@ -228,6 +228,10 @@ class EvaluationConfig(Section):
         return self
 
 
+LEAST_NOISE = 1e-6
+"""Of epsilon nothing is left below."""
+
+
 class PrivacyConfig(Section):
     """Differential privacy of what clients send: clipping and Gaussian noise; off unless `clip` is given."""
 
@@ -248,6 +252,10 @@ class PrivacyConfig(Section):
         idle = sorted(name for name in fields if getattr(self, name) != fields[name].default)
         if self.clip is None and idle:
             raise ValueError(f"{', '.join(idle)} without clip: nothing is private; give privacy.clip, too")
+        if 0 < self.noise_multiplier < LEAST_NOISE:
+            raise ValueError(
+                f"noise_multiplier = {self.noise_multiplier:g} is no noise; give 0, or {LEAST_NOISE:g} and more"
+            )
         return self
 
     @property

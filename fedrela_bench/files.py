@@ -33,6 +33,13 @@ def write_atomically(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def unusable_path(error: BaseException) -> str | None:
+    """What is wrong with a path that no file can have; None where something else went wrong."""
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"{str(error.filename)[:60]}...: no file can have a name this long; give a shorter path"
+    return None
+
+
 def full_disk(error: BaseException | None) -> str | None:
     """What says so, where a full disk is behind an error; None where something else is."""
     seen: set[int] = set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -28,10 +27,7 @@ def register(kind: Kind) -> Kind:
 
 def _own_faults(kind: type[Algorithm]) -> list[str]:
     """What is wrong with an algorithm's class besides what every registered class must say."""
-    faults = []
-    name = getattr(kind, "name", None)
-    if plugins.is_text(name) and not re.fullmatch(r"[A-Za-z][\w.-]*", str(name)):
-        faults.append(f"algorithm name {name!r}: write it in letters, digits, _ . and -, a letter first")
+    faults: list[str] = []
     if not isinstance(kind.OptionsModel, type) or not issubclass(kind.OptionsModel, Options):
         faults.append(
             f"algorithm class {kind.__qualname__}: OptionsModel must be a class that derives from "
@@ -42,6 +38,8 @@ def _own_faults(kind: type[Algorithm]) -> list[str]:
             f"algorithm class {kind.__qualname__}: search_space must map options to ranges, such as "
             '{"mu": {"loguniform": [0.001, 1.0]}}'
         )
+    if not isinstance(kind.kit, Mapping):
+        faults.append(f'algorithm class {kind.__qualname__}: kit must map facts to values, such as {{"server": "own"}}')
     return faults
 
 

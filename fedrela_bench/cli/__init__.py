@@ -18,8 +18,8 @@ from fedrela_bench.cli import algorithms, bench, data, doctor, gc, models, relab
 from fedrela_bench.cli.command import BenchGroup, Interrupted
 from fedrela_bench.cli.common import Terminated
 from fedrela_bench.errors import BenchError
-from fedrela_bench.files import full_disk
-from fedrela_bench.plugins import place_of
+from fedrela_bench.files import full_disk, unusable_path
+from fedrela_bench.plugins import active, place_of
 
 INTERRUPTED, TERMINATED = 130, 143
 GROUPS = ("data", "spaces", "algorithms", "models", "relabelers")
@@ -69,7 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (Exception, KeyboardInterrupt, Interrupted, Terminated) as error:
+    except (Exception, SystemExit, KeyboardInterrupt, Interrupted, Terminated) as error:
+        if isinstance(error, SystemExit) and not place_of(error):
+            raise
         if debug:
             traceback.print_exc()
         return _explain(error, debug)
@@ -87,8 +89,19 @@ def _explain(error: BaseException, debug: bool) -> int:
     full = full_disk(error)
     if full is not None:
         return _say(f"no space is left on a disk ({full}); free some and repeat the command", 1)
+    unusable = unusable_path(error)
+    if unusable is not None:
+        return _say(unusable, 2)
     hint = "" if debug else "; the same command with --debug shows where"
-    return _say(f"unexpected {type(error).__name__}: {error}{place_of(error)}{hint}", 1)
+    return _say(f"unexpected {type(error).__name__}: {error}{place_of(error) or _suspects()}{hint}", 1)
+
+
+def _suspects() -> str:
+    """What to look at first where code of the user's own was in force and the error is not in its lines."""
+    given = [plugin.title for plugin in active() if not plugin.distribution]
+    if not given:
+        return ""
+    return f" (with --plugin {', '.join(given)}: `algorithms check NAME` shows whether it keeps the rules)"
 
 
 def _say(message: str, code: int) -> int:

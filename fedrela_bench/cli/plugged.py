@@ -38,7 +38,8 @@ def load(given: Sequence[str]) -> None:
     Raises:
         ConfigError: every fault of every plugin that was named.
     """
-    named = plugins.read_all([*given, *of_environment()])
+    faults: list[str] = []
+    named = _readable([*given, *of_environment()], faults)
     announced, broken = plugins.installed()
     modules = {plugin.module for plugin in named}
     usable: list[plugins.Plugin] = []
@@ -50,7 +51,23 @@ def load(given: Sequence[str]) -> None:
             broken += [f"plugin {fault.removeprefix('--plugin ')}" for fault in error.faults]
     for fault in broken:
         print(f"note: {fault}", file=sys.stderr)
-    plugins.activate([*usable, *named])
+    try:
+        plugins.activate([*usable, *named])
+    except ConfigError as error:
+        faults += error.faults
+    if faults:
+        raise ConfigError(faults)
+
+
+def _readable(given: Sequence[str], faults: list[str]) -> list[plugins.Plugin]:
+    """Those that can be read; what is wrong with the others is added to `faults`."""
+    found: list[plugins.Plugin] = []
+    for text in dict.fromkeys(given):
+        try:
+            found += plugins.read_all([text])
+        except ConfigError as error:
+            faults += error.faults
+    return found
 
 
 def command_line() -> str:

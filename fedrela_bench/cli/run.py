@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
@@ -111,7 +112,9 @@ class _Run:
             self.tell(f"continuing after round {simulation.completed_rounds} from {self.folder}")
         keeper = Keeper(self.folder, simulation)
         try:
-            results = self.rounds(simulation, keeper)
+            # What code of the user's own prints is for people; stdout is for the numbers.
+            with contextlib.redirect_stdout(sys.stderr if self.as_json else sys.stdout):
+                results = self.rounds(simulation, keeper)
             summary = self.finish(simulation, keeper, [*earlier, *map(_line_of, results)], results)
         except (KeyboardInterrupt, common.Terminated):
             common.tell(

@@ -10,7 +10,6 @@ by `register_module`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -28,9 +27,10 @@ from fedrela_bench.models.heads import (
     etf_lengths,
     simplex_etf,
 )
+from fedrela_bench.models.passes import prove_backbone
 from fedrela_bench.models.resnet import DEPTHS, build_resnet
 from fedrela_bench.models.small import PLANS, build_small
-from fedrela_bench.models.wrapped import from_module, register_module
+from fedrela_bench.models.wrapped import Wrapped, from_module, register_module
 
 __all__ = [
     "MODEL_NAMES",
@@ -46,6 +46,7 @@ __all__ = [
     "from_module",
     "materialize",
     "model_names",
+    "prove_model",
     "register_model",
     "register_module",
     "simplex_etf",
@@ -86,9 +87,11 @@ def _shown(build: Any) -> str:
 
 
 def _model_faults(name: Any, build: Any) -> Iterator[str]:
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][\w.-]*", name) or name == "auto":
-        yield f"model name {name!r}: write it in letters, digits, _ . and -, a letter first (auto is taken)"
-    elif name in _BUILDERS:
+    if not isinstance(name, str):
+        yield f'model name {name!r} is no text; write @register_model("mine")'
+        return
+    yield from plugins.name_faults(name, "model")
+    if name in _BUILDERS:
         yield f"a model named {name} is registered already; choose another name"
     if not callable(build):
         yield f"register_model is for functions build(input_shape, norm) that return a Backbone, not for {build!r}"
@@ -147,6 +150,16 @@ def build_backbone(name: str, input_shape: Shape, norm: str = "batch") -> Backbo
             "or register an nn.Module with register_module(name, make, head=...)"
         )
     return backbone
+
+
+def prove_model(name: str, input_shape: Shape, norm: str = "batch") -> None:
+    """Show by a forward pass that a model of a plugin gives what it says; those of the package are known to.
+
+    Raises:
+        ConfigError: its features have another shape or type, or it draws random numbers.
+    """
+    if name not in MODEL_NAMES and not isinstance(build_backbone(name, input_shape, norm), Wrapped):
+        prove_backbone(name, _BUILDERS[name], input_shape, norm)
 
 
 def default_model(source: str, input_shape: Shape, profile: str) -> str:

@@ -21,6 +21,7 @@ from torch.nn.parameter import is_lazy
 
 from fedrela_bench.errors import ConfigError, RunError
 from fedrela_bench.models.base import Backbone
+from fedrela_bench.models.passes import features_given, random_fault, repeated
 
 Shape = tuple[int, int, int]
 HEADS = ("fc", "classifier", "head", "heads", "output")
@@ -45,7 +46,7 @@ class Wrapped(Backbone):
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, channels, H, W) -> (B, feature_dim)."""
-        features: Tensor = self.module(_repeated(images, self.channels))
+        features: Tensor = self.module(repeated(images, self.channels))
         return features
 
     def reset_all(self, rng: np.random.Generator) -> None:
@@ -184,14 +185,14 @@ def _feature_dim(module: nn.Module, shape: Shape, channels: int) -> int:
     faults = list(_state_faults(module))
     state = torch.get_rng_state()
     try:
-        sizes = [_features(module.train(mode), shape, channels, count) for mode, count in ((True, 2), (False, 3))]
+        sizes = [features_given(module.train(mode), shape, count, channels) for mode, count in ((True, 2), (False, 3))]
     except Exception as error:
         raise ConfigError([*faults, _refused(module, shape, channels, error)]) from error
     finally:
         drawn = not torch.equal(state, torch.get_rng_state())
         torch.set_rng_state(state)
         module.train()
-    faults += [_random_fault(module)] if drawn else []
+    faults += [random_fault(_kind(module), module)] if drawn else []
     wrong = next((size for size in sizes if isinstance(size, str)), None)
     if wrong is None and len(set(sizes)) > 1:
         wrong = " and ".join(f"{size} features" for size in sizes) + ", depending on batch or mode"
@@ -200,20 +201,6 @@ def _feature_dim(module: nn.Module, shape: Shape, channels: int) -> int:
     if faults:
         raise ConfigError(faults)
     return int(sizes[0])
-
-
-@torch.no_grad()
-def _features(module: nn.Module, shape: Shape, channels: int, count: int) -> int | str:
-    with torch.device("cpu"):
-        images = torch.linspace(-1, 1, count * shape[0] * shape[1] * shape[2]).reshape(count, *shape)
-        features = module(_repeated(images, channels))
-    if not isinstance(features, Tensor):
-        return f"a {type(features).__name__}"
-    return features.shape[1] if features.dim() == 2 and len(features) == count else f"shape {tuple(features.shape)}"
-
-
-def _repeated(images: Tensor, channels: int) -> Tensor:
-    return images if images.shape[1] == channels else images.expand(-1, channels, -1, -1)
 
 
 def _refused(module: nn.Module, shape: Shape, channels: int, error: Exception) -> str:
@@ -229,21 +216,6 @@ def _refused(module: nn.Module, shape: Shape, channels: int, error: Exception) -
             remedy = f"it takes {first.in_channels} channels: change its first layer"
     reason = str(error).strip().splitlines() or [type(error).__name__]
     return f"{_kind(module)} does not take images of {size} ({type(error).__name__}: {reason[0]}); {remedy}"
-
-
-def _random_fault(module: nn.Module) -> str:
-    named = [name for name, part in module.named_modules() if _draws(part)]
-    where = f"layer{'s' * (len(named) > 1)} {', '.join(named[:3])}" if named else "its forward pass"
-    return (
-        f"{_kind(module)} draws random numbers in training ({where}), so that a run could not be repeated; make it "
-        "without dropout and stochastic depth, such as dropout=0.0"
-    )
-
-
-def _draws(part: nn.Module) -> bool:
-    rate = getattr(part, "p", getattr(part, "drop_prob", 0.0))
-    random = isinstance(part, nn.modules.dropout._DropoutNd) or "Drop" in type(part).__name__
-    return isinstance(rate, int | float) and rate > 0 and (random or "Stochastic" in type(part).__name__)
 
 
 def _state_faults(module: nn.Module) -> Iterator[str]:

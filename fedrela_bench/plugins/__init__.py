@@ -8,7 +8,7 @@ digest is part of the key of every run that uses what the plugin registers.
 from fedrela_bench.plugins.active import activate, active, code_of, facts, only, provided, used
 from fedrela_bench.plugins.notes import note, origin_of, refuse, space_of, spaces
 from fedrela_bench.plugins.places import place_of
-from fedrela_bench.plugins.registering import enter, is_text
+from fedrela_bench.plugins.registering import enter, is_text, name_faults
 from fedrela_bench.plugins.sources import GROUP, Plugin, installed, read_all
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "facts",
     "installed",
     "is_text",
+    "name_faults",
     "note",
     "only",
     "origin_of",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -105,8 +106,12 @@ def _import(loaded: Loaded) -> list[str]:
         importlib.import_module(own)
     IMPORTING.append(loaded)
     try:
-        importlib.import_module(plugin.module)
-    except (Exception, SystemExit) as error:
+        # What a plugin prints is for people, and stdout may be read by a machine.
+        with contextlib.redirect_stdout(sys.stderr):
+            importlib.import_module(plugin.module)
+    except BaseException as error:
+        if not _is_of_plugin(plugin, error):
+            raise
         loaded.faults += _import_faults(plugin, error)
     finally:
         IMPORTING.pop()
@@ -114,6 +119,12 @@ def _import(loaded: Loaded) -> list[str]:
     if not loaded.entries and not loaded.faults:
         loaded.faults.append(NOTHING)
     return [f"--plugin {plugin.title}: {fault}" for fault in loaded.faults]
+
+
+def _is_of_plugin(plugin: Plugin, error: BaseException) -> bool:
+    """Whether an error is the plugin's fault, not an interruption of the process."""
+    usual = isinstance(error, Exception | SystemExit | GeneratorExit)
+    return usual or is_in(type(error).__module__, plugin.module)
 
 
 def _forget(loaded: Loaded) -> None:

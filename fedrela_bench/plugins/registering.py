@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 from fedrela_bench.plugins.notes import note, refuse
+
+RESERVED = ("auto", "true", "false", "null", "yes", "no", "on", "off")
+"""Words that YAML or a configuration reads as something else than a name."""
 
 
 def enter(
@@ -30,9 +34,13 @@ def enter(
         ConfigError: it is no such class, does not say name, citation and purpose, or the name is taken by another
             class. While a plugin is imported, such faults are collected with its others.
     """
-    faults = _foreign(kind, base, decorator) or [*_unsaid(kind, what), *more(kind)]
+    faults = _foreign(kind, base, decorator) or [
+        *_abstract(kind, what),
+        *(_unsaid(kind, what) or name_faults(kind.name, what)),
+        *more(kind),
+    ]
     taken = None if faults else registry.get(kind.name)
-    if taken is not None and taken.__qualname__ != kind.__qualname__:
+    if taken is not None and not _is_again(taken, kind):
         faults.append(f"{what} name {kind.name!r} is taken by {taken.__qualname__}; choose another name")
     if faults:
         refuse(faults)
@@ -46,12 +54,31 @@ def is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
+def name_faults(name: str, what: str) -> list[str]:
+    """What is wrong with a name that is to stand on command lines, in YAML and in names of folders."""
+    if not re.fullmatch(r"[A-Za-z][\w.-]*", name):
+        return [f"{what} name {name!r}: write it in letters, digits, _ . and -, a letter first (auto is taken)"]
+    if name.lower() in RESERVED:
+        return [f"{what} name {name!r} means something else in configurations; choose another name"]
+    return []
+
+
+def _is_again(taken: type, kind: type) -> bool:
+    """Whether a class is the one that has the name, from another run of the same lines."""
+    return (taken.__module__, taken.__qualname__) == (kind.__module__, kind.__qualname__)
+
+
 def _foreign(kind: Any, base: type, decorator: str) -> list[str]:
     if isinstance(kind, type) and issubclass(kind, base):
         return []
     shown = f"class {kind.__qualname__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
     module = base.__module__.rpartition(".")[0]
     return [f"{decorator} is for classes that derive from {module}.{base.__name__}, not for {shown}"]
+
+
+def _abstract(kind: type, what: str) -> list[str]:
+    lacking = sorted(getattr(kind, "__abstractmethods__", ()))
+    return [f"{what} class {kind.__qualname__} does not define {' and '.join(lacking)}; write it"] if lacking else []
 
 
 def _unsaid(kind: type, what: str) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import hashlib
 import importlib.util
 import json
 import os
 import re
+import textwrap
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
@@ -19,7 +20,10 @@ from fedrela_bench.errors import ConfigError
 
 GROUP = "fedrela_bench.plugins"
 """Entry points of this group are plugins of installed packages."""
+OWN = __name__.partition(".")[0]
 PREFIX = "fedrela_plugin_"
+LONGEST_LINE = 120
+"""Letters of a wrong line that a message shows."""
 LARGEST_BYTES = 4 << 20
 """Of a plugin's text: it travels to every process."""
 
@@ -90,6 +94,8 @@ def _read(given: str) -> Plugin:
     beside = path.with_name(f"{path.name}.py")
     if beside.is_file():
         return _of_path(given, beside)
+    if is_in(given, OWN):
+        raise ConfigError("is this package itself, whose names need no plugin; leave it out")
     entry = next((entry for entry in entry_points(group=GROUP) if entry.name == given), None)
     return _of_entry(entry) if entry is not None else of_module(given, given)
 
@@ -110,7 +116,8 @@ def _of_path(given: str, path: Path) -> Plugin:
     elif path.is_file():
         files = [("", path)]
     else:
-        raise ConfigError(f"no such file{_near(path)}")
+        why = "is a link to nothing; correct the link" if path.is_symlink() else f"no such file{_near(path)}"
+        raise ConfigError(why)
     if sum(part.stat().st_size for _, part in files) > LARGEST_BYTES:
         raise ConfigError(f"has more than {LARGEST_BYTES >> 20} MiB of Python; install it as a package instead")
     texts = tuple((name, _text(part)) for name, part in files)
@@ -130,7 +137,7 @@ def _near(path: Path) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
         raise ConfigError(f"{path.name} cannot be read ({reason}); save it as UTF-8") from None
@@ -138,12 +145,16 @@ def _text(path: Path) -> str:
 
 def _syntax(path: Path, text: str) -> Iterator[str]:
     try:
-        ast.parse(text)
+        with warnings.catch_warnings():
+            # The import says them again.
+            warnings.simplefilter("ignore")
+            compile(text, path.name, "exec", dont_inherit=True)
     except SyntaxError as error:
-        line = (error.text or "").strip()
-        yield f"{path.name}, line {error.lineno}: {error.msg}{f': {line}' if line else ''}; correct the line"
-    except ValueError as error:
-        yield f"{path.name}: {error}; it is no Python text"
+        line = textwrap.shorten(error.text or "", LONGEST_LINE, placeholder=" ...")
+        place = f"{path.name}, line {error.lineno}" if error.lineno else path.name
+        yield f"{place}: {error.msg}{f': {line}' if line else ''}; correct {'the line' if error.lineno else 'it'}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        yield f"{path.name}: {str(error) or 'it is nested too deeply'}; it is no Python text"
 
 
 def _digest(parts: Iterable[tuple[str, str]]) -> str:

@@ -128,7 +128,15 @@ def run(relabeler: Relabeler, client: Client[NDArray[Any]]) -> Relabelled[NDArra
     )
 
 
-def _answer_faults(name: str, found: Relabelled[NDArray[Any]], shape: tuple[int, ...]) -> list[str]:
+def _answer_faults(name: str, found: object, shape: tuple[int, ...]) -> list[str]:
+    if not isinstance(found, Relabelled):
+        return [f"relabeler {name} gave a {type(found).__name__}; give Relabelled(labels, strength)"]
+    foreign = [part for part in (found.labels, found.strength) if not isinstance(part, np.ndarray)]
+    if foreign:
+        return [
+            f"relabeler {name} gave labels or strength as {type(foreign[0]).__name__}; give two numpy arrays of shape "
+            f"({shape[0]},)"
+        ]
     labels, strength = np.asarray(found.labels), np.asarray(found.strength)
     faults = [
         f"relabeler {name} gave {what} of shape {array.shape}; give ({shape[0]},), one for each sample"
@@ -139,4 +147,6 @@ def _answer_faults(name: str, found: Relabelled[NDArray[Any]], shape: tuple[int,
         return [*faults, f"relabeler {name} gave labels of type {labels.dtype}; give integer class ids"]
     if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < shape[1]:
         faults.append(f"relabeler {name} gave labels {labels.min()} to {labels.max()}; classes are 0 to {shape[1] - 1}")
+    if strength.dtype.kind not in "biuf" or not np.isfinite(strength).all():
+        faults.append(f"relabeler {name} gave strength that is not finite numbers; give 0 where the label stayed")
     return faults

@@ -21,8 +21,15 @@ def register_relabeler(kind: Kind) -> Kind:
         ConfigError: it does not say name, citation and purpose, or the name is taken by another class.
             While a plugin is imported, such faults are collected with its others.
     """
-    plugins.enter(kind, "relabeler", Relabeler, RELABELERS, "register_relabeler")
+    plugins.enter(kind, "relabeler", Relabeler, RELABELERS, "register_relabeler", _own_faults)
     return kind
+
+
+def _own_faults(kind: type[Relabeler]) -> list[str]:
+    draws: object = kind.draws
+    if isinstance(draws, int) and not isinstance(draws, bool) and draws >= 0:
+        return []
+    return [f"relabeler class {kind.__qualname__}: draws is {draws!r}; give the random numbers per sample, 0 or more"]
 
 
 def relabeler_faults(name: str, options: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,10 @@ def save(figure: Any, path: Path, photos: bool = False) -> None:
     from PIL import Image
 
     figure.set_dpi(DPI)
-    figure.canvas.draw()
+    with warnings.catch_warnings():
+        # Names of classes may be in any script; what the font lacks is drawn as a box, and stands in the tables.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.canvas.draw()
     image = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
     if not photos:
         image = image.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)

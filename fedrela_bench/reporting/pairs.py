@@ -44,16 +44,17 @@ def pairs(runs: StudyRuns, arms: Sequence[Arm], rule: RoundRule) -> list[Pair]:
     Raises:
         NotDrawn: no arm relabels, or none beside its trunk.
     """
-    found = []
+    found, relabelled = [], False
     for algorithm in dict.fromkeys(arm.algorithm for arm in arms):
         own = [arm for arm in arms if arm.algorithm == algorithm and not arm.is_baseline and _relabels(arm)]
+        relabelled = relabelled or bool(own)
+        own = [arm for arm in own if any(_partners(runs, arm))]
         points = [objective_means(runs, arm.runs, runs.objectives, rule) for arm in own]
         if own:
             arm = own[balanced(points)]
-            pair = Pair(arm.label, algorithm, dict(_partners(runs, arm)))
-            found += [pair] if pair.runs else []
+            found.append(Pair(arm.label, algorithm, dict(_partners(runs, arm))))
     if not found:
-        raise NotDrawn("no finished run relabels")
+        raise NotDrawn("no run that relabels has its baseline here" if relabelled else "no finished run relabels")
     return found
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import ClassVar
 
 from fedrela_bench.config import Section
@@ -67,7 +66,11 @@ class Schedule(ABC):
         Raises:
             ConfigError: `later` is not ascending whole numbers after T.
         """
-        listed = [self.timing.start, *self.later()]
+        later: object = self.later()
+        if not isinstance(later, Iterable) or isinstance(later, str):
+            raise ConfigError(f"schedule {self.name}: later() gave {later!r}; give a list of rounds after T")
+        # One more than there are rounds shows that they do not end.
+        listed = [self.timing.start, *islice(later, self.timing.rounds + 1)]
         whole = all(isinstance(place, int) and not isinstance(place, bool) for place in listed)
         if not whole or any(after <= before for before, after in pairwise(listed)):
             raise ConfigError(f"schedule {self.name}: later() gave {listed[1:]}; give ascending whole rounds after T")
@@ -83,7 +86,7 @@ class Schedule(ABC):
         Raises:
             ConfigError: `share` is not from 0 to 1.
         """
-        share = self.share(refresh)
-        if not (math.isfinite(share) and 0 <= share <= 1):
-            raise ConfigError(f"schedule {self.name}: share({refresh}) gave {share}; give a fraction from 0 to 1")
-        return self.timing.tau * share
+        share: object = self.share(refresh)
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise ConfigError(f"schedule {self.name}: share({refresh}) gave {share!r}; give a fraction from 0 to 1")
+        return self.timing.tau * float(share)

@@ -17,7 +17,7 @@ from fedrela_bench.data.load import split_key
 from fedrela_bench.data.transforms import Pipeline
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.faults import unknown_name
-from fedrela_bench.models import Net, build_backbone, default_model, materialize
+from fedrela_bench.models import Net, build_backbone, default_model, materialize, prove_model
 from fedrela_bench.relabelers import build_relabeler
 from fedrela_bench.rng import generator
 from fedrela_bench.schedules import build_schedule
@@ -152,8 +152,10 @@ def build_network(config: TrialConfig, dataset: Shaped) -> tuple[Algorithm, Net]
         raise ConfigError(unknown_name("head", name, head, ("auto", *algorithm.posterior_heads)))
     if not config.training.shuffle and type(algorithm).epoch_rows is not Algorithm.epoch_rows:
         raise ConfigError(f"{algorithm.name} draws the samples of an epoch; set training.shuffle = true")
+    model = _model_name(config, dataset)
+    prove_model(model, dataset.input_shape, config.training.norm)
     with torch.device("meta"):
-        backbone = build_backbone(_model_name(config, dataset), dataset.input_shape, config.training.norm)
+        backbone = build_backbone(model, dataset.input_shape, config.training.norm)
         net = Net(backbone, algorithm.make_head(backbone.feature_dim))
     require_protected(config, algorithm, net)
     return algorithm, net

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from fedrela_bench.algorithms import ALGORITHMS, check_algorithm
 from fedrela_bench.errors import ConfigError
@@ -241,6 +241,9 @@ def cases_of(name: str, options: Mapping[str, Any] | None = None, **facts: Any) 
     kind = ALGORITHMS.get(name)
     given = {**(kind.kit if kind is not None else {}), **facts}
     faults = [unknown_name("fact", fact, fact, known) for fact in given if fact not in known]
+    kinds = get_args(get_type_hints(Case)["server"])
+    if given.get("server", kinds[0]) not in kinds:
+        faults.append(f"fact server = {given['server']!r}; give one of {', '.join(kinds)}")
     faults += check_algorithm(name, options or {})
     if faults:
         raise ConfigError(faults)

@@ -14,6 +14,7 @@ from fedrela_bench.config import DataConfig
 from fedrela_bench.data import load_dataset
 from fedrela_bench.data.request import request_faults
 from fedrela_bench.data.sources import limits
+from fedrela_bench.data.sources.sheet import read_sheet
 from fedrela_bench.errors import ConfigError, DataError
 from tests.data.makers import config, visits, write_text
 from tests.data.tables import read, refusal, table, trial
@@ -28,6 +29,13 @@ GOOD = "".join(f"{i},{'ab'[i % 2]},{i % 3}\n" for i in range(12))
         ("\n\nx,label\n", ["begins with an empty row"]),
         ("x,label\n", ["has no rows"]),
         ("x,x,,label\n1,2,3,4\n", ["2 faults", "2 columns are called 'x'", "column 3 has no name", "index=False"]),
+        ("x", ["has no rows"]),
+        ("x, x ,label\n1,2,a\n", ["2 columns are called 'x'"]),
+        (
+            "x,k,label\n" + GOOD + "1,a,1e19\n1,a,2e19\n",
+            ["row 14, column label is 1e+19", "write a label this long as text"],
+        ),
+        ("x,k,label\n" + GOOD + f"1,a,{'9' * 5000}\n", ["row 14, column label is inf"]),
         ("1,2,2\n3,4,5\n", ["first row holds numbers only"]),
         ("x,k,label\n1,2\n3,a,1\n4,5,6,7\n", ["row 2 has 2 values, the header 3", "row 4 has 4 values"]),
         ("é,label\n".encode("latin-1") + b"1,a\n", ["is not a UTF-8 table", "save it as UTF-8"]),
@@ -168,3 +176,35 @@ def test_settings_that_only_tables_have() -> None:
     assert "digits names no clients" in faults[-1]
     with pytest.raises(ConfigError, match="5 faults"):
         load_dataset(config("digits", partition="natural", clients=3, **data))
+
+
+def test_whole_numbers_too_long_for_numbers_are_codes_and_never_one_class(tmp_path: Path) -> None:
+    first, second = "1" * 150, "1" * 149 + "2"
+    rows = "".join(f"{i},{second if i % 2 else first}\n" for i in range(12))
+    with pytest.raises(DataError, match="write a label this long as text"):
+        read(table(tmp_path, "x,label\n" + rows))
+    text = rows.replace(",1", ",k1")
+    assert read(table(tmp_path, "x,label\n" + text, "text.csv")).class_names == (f"k{first}", f"k{second}")
+    column = pa.table({"x": [1.0, 2.0, 3.0, 4.0] * 3, "k": [1e19, 2e19] * 6, "label": ["a", "a", "b"] * 4})
+    pq.write_table(column, tmp_path / "wide.parquet")
+    raw = read(tmp_path / "wide.parquet", categorical_columns=("k",))
+    assert len(raw.columns[1].categories or ()) == 2
+
+
+def test_a_row_may_be_longer_than_a_block_of_text(tmp_path: Path) -> None:
+    names = [f"{place} {'long name ' * 60}".strip() for place in range(2000)]
+    with pytest.raises(DataError, match="2 columns are called 'again'"):
+        read_sheet(table(tmp_path, ",".join([*(f'"{name}"' for name in names), "again", "again "]) + "\n1\n"))
+    path = table(tmp_path, ",".join(f'"{name}"' for name in names) + "\n" + ",".join(["1.25"] * len(names)) + "\n")
+    assert path.stat().st_size > 1 << 20
+    assert len(read_sheet(path).table.column_names) == len(names)
+
+
+def test_text_of_every_parquet_kind_is_text_and_empty_lists_are_called_so(tmp_path: Path) -> None:
+    labels = pa.array(["a", "b"] * 6)
+    pq.write_table(pa.table({"x": range(12), "label": labels.cast(pa.string_view())}), tmp_path / "view.parquet")
+    assert read(tmp_path / "view.parquet").class_names == ("a", "b")
+    pq.write_table(
+        pa.table({"x": pa.array([[]] * 12, pa.list_(pa.float64())), "label": labels}), tmp_path / "e.parquet"
+    )
+    assert "row 0, column x has an empty list" in refusal(tmp_path / "e.parquet")

@@ -61,6 +61,8 @@ def test_every_setting_of_privacy_is_part_of_the_keys() -> None:
 def test_settings_without_clip_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"level, noise_multiplier without clip.*give privacy\.clip"):
         TrialConfig(privacy={"noise_multiplier": 1.0, "level": "client"})
+    with pytest.raises(ConfigError, match=r"noise_multiplier = 1e-300 is no noise; give 0, or 1e-06 and more"):
+        TrialConfig(privacy={"clip": 1.0, "noise_multiplier": 1e-300})
 
 
 # level sample --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,10 @@ from fedrela_bench.data.sources.sheet import Rows
 MOST_CATEGORIES = 1000
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|Inf|INF|infinity|Infinity)$"
 DECIMAL_COMMA = r"^([+-]?\d*),(\d+)$"
-WHOLE = r"^[+-]?\d+$"
+WHOLE = r"^[+-]?\d{1,100}$"
+"""Longer ones are codes, and sorted as text."""
+EXACT_WHOLE = 2.0**53
+"""Up to here floats tell all whole numbers apart."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ class ColumnReader:
         size = lengths[0]
         other = lengths != size
         if not size > 0 or other.any():
-            self._at(name, other if other.any() else lengths == size, "has a list of another length; make all equal")
+            what = "a list of another length; make all equal" if other.any() else "an empty list; give it numbers"
+            self._at(name, other if other.any() else lengths == size, f"has {what}")
             return None
         values = _floats(pc.list_flatten(column)).reshape(len(lengths), int(size))
         wrong = ~np.isfinite(values).all(axis=1)
@@ -131,6 +135,11 @@ class ColumnReader:
             if broken.any():
                 text = f"is {values[broken][0]:g}; a {what} is a whole number or text, not a measurement"
                 self._at(name, broken, text)
+                return None
+            inexact = np.abs(values) > EXACT_WHOLE
+            if inexact.any():
+                text = f"is {values[inexact][0]:g}, of which not every digit is known; write a {what} this long as text"
+                self._at(name, inexact, text)
                 return None
         return _as_text(column)
 
@@ -188,7 +197,7 @@ def _as_text(column: Any) -> Any:
     """Numbers as text, whole ones without a decimal point."""
     if _is_numeric(column.type) and not pa.types.is_integer(column.type):
         values = _floats(column)
-        if (np.isnan(values) | (values == np.rint(values))).all():
+        if (np.isnan(values) | (values == np.rint(values)) & (np.abs(values) <= EXACT_WHOLE)).all():
             column = pc.cast(pa.chunked_array([pa.array(values, from_pandas=True)]), pa.int64(), safe=False)
     return pc.cast(column, pa.string())
 
@@ -206,7 +215,7 @@ def _first(wrong: np.ndarray) -> int:
 def _is_text(kind: Any) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _is_numeric(kind: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,9 @@ DELIMITERS = ",;\t|"
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 """Texts that mean that there is no value."""
+NO_ROWS = "has no rows; give it at least two of each class"
+BLOCK_BYTES = 64 << 20
+"""Of text that is parsed at a time: a row must fit."""
 MOST_SHOWN = 10
 TEXT_EXPANDS = 3
 """Memory of a parsed text file, in sizes of the file."""
@@ -137,7 +141,7 @@ def read_sheet(path: Path, names: Sequence[str] | None = None) -> Sheet:
         raise DataError(f"{path} is not one of {', '.join(SUFFIXES)}; save the table in one of these formats")
     sheet = _read_text(path) if suffix in TEXT_SUFFIXES else _read_parquet(path, names)
     if not len(sheet.rows):
-        raise DataError(f"{path} has no rows; give it at least two of each class")
+        raise DataError(f"{path} {NO_ROWS}")
     return sheet
 
 
@@ -156,13 +160,14 @@ def check_names(path: Path, names: Sequence[str]) -> None:
     """
     if names and all(_is_number(name) for name in names):
         raise DataError(f"{path}: the first row holds numbers only; put a row of column names above it")
-    twice = sorted({name for name in names if names.count(name) > 1})
+    counts = Counter(names)
+    twice = sorted(name for name, count in counts.items() if name and count > 1)
     empty = [str(place) for place, name in enumerate(names, 1) if not name.strip()]
-    faults = [f"{names.count(name)} columns are called {name!r}; give each its own name" for name in twice if name]
+    faults = [f"{counts[name]} columns are called {name!r}; give each its own name" for name in twice]
     if empty:
+        shown = ", ".join(empty[:MOST_SHOWN]) + (" ..." if len(empty) > MOST_SHOWN else "")
         faults.append(
-            f"column {', '.join(empty)} has no name; name it, or leave it out (pandas writes its index so: save with "
-            "index=False)"
+            f"column {shown} has no name; name it, or leave it out (pandas writes its index so: save with index=False)"
         )
     fail(path, faults)
 
@@ -180,7 +185,7 @@ def _is_number(text: str) -> bool:
 
 def _read_text(path: Path) -> Sheet:
     names, delimiter = _header(path)
-    check_names(path, names)
+    check_names(path, [name.strip() for name in names])
     refuse_huge(str(path), path.stat().st_size * TEXT_EXPANDS)
     ragged: list[str] = []
 
@@ -192,7 +197,7 @@ def _read_text(path: Path) -> Sheet:
         table = arrow_csv.read_csv(
             path,
             # Only one thread counts rows.
-            arrow_csv.ReadOptions(use_threads=False),
+            arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
             arrow_csv.ParseOptions(
                 delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note
             ),
@@ -222,6 +227,8 @@ def _header(path: Path) -> tuple[list[str], str]:
             delimiter = max(DELIMITERS, key=_QUOTED.sub("", line).count)
             file.seek(0)
             names = next(csv.reader(file, delimiter=delimiter), [])
+            if any(names) and not file.readline():
+                raise DataError(f"{path} {NO_ROWS}")
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} is not a UTF-8 table ({error}); save it as UTF-8") from error
     except OSError as error:
