@@ -13,7 +13,7 @@ import pytest
 from fedrela_bench.config import DataConfig
 from fedrela_bench.data import load_dataset
 from fedrela_bench.data.request import request_faults
-from fedrela_bench.data.sources import limits
+from fedrela_bench.data.sources import delimited, limits
 from fedrela_bench.data.sources.sheet import read_sheet
 from fedrela_bench.errors import ConfigError, DataError
 from tests.data.makers import config, visits, write_text
@@ -64,6 +64,76 @@ GOOD = "".join(f"{i},{'ab'[i % 2]},{i % 3}\n" for i in range(12))
 def test_wrong_tables(tmp_path: Path, text: str | bytes, words: list[str]) -> None:
     message = refusal(table(tmp_path, text))
     assert all(word in message for word in words), message
+
+
+HEAD = ["x,k,label"]
+LINES = [f"0.{i},{'ab'[i % 2]},{'pq'[i % 3 > 0]}" for i in range(400)]
+NEVER = "row 42: a quoted value never ends; close it"
+
+
+def replaced(line: str, row: int = 42, end: str = "\n", lines: list[str] = LINES) -> str:
+    """A good table of 400 rows, but for one row."""
+    return "\n".join([*HEAD, *lines[: row - 2], line, *lines[row - 1 :]]) + end
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (replaced('0.5,a,"p'), NEVER),
+        (replaced('0.5,"a,p'), NEVER),
+        (replaced('"0.5,a,p'), NEVER),
+        (replaced('0.5,a,"p').replace("\n", "\r\n"), NEVER),
+        (replaced('0.5,a,"p').replace(",", ";"), NEVER),
+        (replaced('0.5,a,"p', row=401, end=""), NEVER.replace("42", "401")),
+        (replaced('0.5,a,"', row=401, end=""), NEVER.replace("42", "401")),
+        (replaced('0.5,a,"p""', row=401), NEVER.replace("42", "401")),
+        # Quotes in the middle of a value are none, so that their number tells nothing.
+        (replaced('0.5,5",p').replace("0.0,a", '0.0,5"') + '0.5,a,"p', NEVER.replace("42", "402")),
+        (replaced("0.5,a,p").replace(HEAD[0], 'x,k,"label'), "row 1: a quoted value never ends"),
+        # Where all values are quoted, the next row's first quote closes the stray one.
+        (
+            replaced('"0.5","a","p', lines=[f'"{line}"'.replace(",", '","') for line in LINES]),
+            "row 42 has 5 values, the header 3 columns; a quoted value in it goes on over the end of its line",
+        ),
+        (
+            replaced('0.5,a,"p', lines=[f'{line[:-1]}"{line[-1]}"' for line in LINES]),
+            "row 42: a quoted value goes on over the end of its line, and text follows its closing quote",
+        ),
+    ],
+)
+def test_a_stray_quote_does_not_swallow_rows(tmp_path: Path, text: str, words: str) -> None:
+    assert words in refusal(table(tmp_path, text))
+
+
+def test_a_stray_quote_is_told_beside_other_faults_and_in_files_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = refusal(table(tmp_path, replaced("0.5,a") + '0.5,"a'))
+    assert "2 faults" in message and "row 42 has 2 values" in message
+    assert "row 402: a quoted value never ends; close it" in message
+    # More than the parser's block, and than the longest value of Python's reader.
+    monkeypatch.setattr(delimited, "BLOCK_BYTES", 1 << 16)
+    many = "\n".join(LINES * 50)
+    assert "row 2: a quoted value never ends" in refusal(table(tmp_path, f'{HEAD[0]}\n0.5,a,"p\n{many}'))
+    assert "row 1: a quoted value never ends" in refusal(table(tmp_path, f'x,k,"label\n{many}'))
+
+
+@pytest.mark.parametrize("value", ['"p\nq"', '"p ""\nq"" r"', '"p\r\nq"', '"p\n\nq"', '5"', 'p"q"', '"p"q'])
+@pytest.mark.parametrize(("row", "end"), [(42, "\n"), (401, "\n"), (401, "")])
+def test_quoted_values_of_several_lines_and_quotes_in_values_are_read(
+    tmp_path: Path, value: str, row: int, end: str
+) -> None:
+    found = read_sheet(table(tmp_path, replaced(f"0.5,a,{value}", row, end)))
+    assert len(found.rows) == 400
+    assert found.rows.tolist() == list(range(2, 402))
+    wanted = value[1:-1].replace('""', '"') if value.startswith('"') and value.endswith('"') else value
+    assert found.table.column("label")[row - 2].as_py() == (wanted if value != '"p"q' else "pq")
+
+
+@pytest.mark.parametrize("page", ["<!DOCTYPE html>\n<html><body>404</body></html>\n", "\n\n<HTML lang='en'>\n<p>a,b\n"])
+def test_web_pages_saved_as_tables(tmp_path: Path, page: str) -> None:
+    assert "a web page saved by mistake: fetch it again" in refusal(table(tmp_path, page))
+    assert "a web page saved by mistake: fetch it again" in refusal(table(tmp_path, page, "t.parquet"))
 
 
 def test_all_faults_of_the_values_come_together(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from fedrela_bench.data.sources.columns import ColumnReader
 from fedrela_bench.data.sources.decode import Decoder, Item, squeeze_grey
 from fedrela_bench.data.sources.raw import RawData, Reading
-from fedrela_bench.data.sources.sheet import CLIENT, fail, open_rows
+from fedrela_bench.data.sources.sheet import CLIENT, DAMAGED, fail, open_rows
 from fedrela_bench.data.sources.split import draw_test
 from fedrela_bench.errors import DataError
 from fedrela_bench.faults import unknown_name
@@ -161,7 +161,7 @@ def _open(file: Path) -> Any:
     try:
         return pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file} is not a readable parquet file ({error}); replace it") from error
+        raise DataError(f"{file} is not a readable parquet file ({error}); {DAMAGED}") from error
 
 
 def _is_image(kind: Any) -> bool:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
+from fedrela_bench.data.sources.delimited import broken_quote, read_delimited
 from fedrela_bench.data.sources.limits import refuse_huge
 from fedrela_bench.errors import DataError
 
@@ -26,11 +26,13 @@ CLIENT = "client"
 """What a column of clients is called where data.client_column does not say."""
 DELIMITERS = ",;\t|"
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_WEB_PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html|head)\b", re.IGNORECASE)
+_START = 1024
+"""Bytes by which a file that is no table is known."""
+DAMAGED = "it may be truncated or a web page saved by mistake: fetch it again"
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 """Texts that mean that there is no value."""
 NO_ROWS = "has no rows; give it at least two of each class"
-BLOCK_BYTES = 64 << 20
-"""Of text that is parsed at a time: a row must fit."""
 MOST_SHOWN = 10
 TEXT_EXPANDS = 3
 """Memory of a parsed text file, in sizes of the file."""
@@ -187,26 +189,8 @@ def _read_text(path: Path) -> Sheet:
     names, delimiter = _header(path)
     check_names(path, [name.strip() for name in names])
     refuse_huge(str(path), path.stat().st_size * TEXT_EXPANDS)
-    ragged: list[str] = []
-
-    def note(row: Any) -> str:
-        ragged.append(f"row {row.number} has {row.actual_columns} values, the header {row.expected_columns} columns")
-        return "skip"
-
-    try:
-        table = arrow_csv.read_csv(
-            path,
-            # Only one thread counts rows.
-            arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
-            arrow_csv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note
-            ),
-            arrow_csv.ConvertOptions(column_types={name: pa.string() for name in names}, strings_can_be_null=False),
-        )
-    except (pa.ArrowException, OSError) as error:
-        remedy = "save it as UTF-8" if "UTF8" in str(error) else "save it as a table with one header row"
-        raise DataError(f"{path} cannot be read ({error}); {remedy}") from error
-    fail(path, [f"{fault}; correct or quote its values" for fault in ragged])
+    table, faults = read_delimited(path, names, delimiter)
+    fail(path, faults)
     table = pa.table([_trimmed(column) for column in table.columns], names=[name.strip() for name in names])
     filled = np.zeros(len(table), dtype=bool)
     for column in table.columns:
@@ -218,9 +202,11 @@ def _read_text(path: Path) -> Sheet:
 def _header(path: Path) -> tuple[list[str], str]:
     try:
         with path.open("rb") as raw:
-            start = raw.read(4)
+            start = raw.read(_START)
         if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise DataError(f"{path} is UTF-16 text; save it as UTF-8")
+        if _WEB_PAGE.match(start):
+            raise DataError(f"{path} is no table but a web page saved by mistake: fetch it again")
         with path.open(encoding="utf-8-sig", newline="") as file:
             line = file.readline()
             # Quoted names may hold what separates others.
@@ -228,14 +214,22 @@ def _header(path: Path) -> tuple[list[str], str]:
             file.seek(0)
             names = next(csv.reader(file, delimiter=delimiter), [])
             if any(names) and not file.readline():
-                raise DataError(f"{path} {NO_ROWS}")
-    except (UnicodeDecodeError, csv.Error) as error:
+                raise DataError(_broken_or(NO_ROWS, path, delimiter))
+    except UnicodeDecodeError as error:
         raise DataError(f"{path} is not a UTF-8 table ({error}); save it as UTF-8") from error
+    except csv.Error as error:
+        raise DataError(_broken_or(f"is no table ({error}); give it a row of names", path, delimiter)) from error
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); check that it exists and its rights") from error
     if not any(name.strip() for name in names):
         raise DataError(f"{path} is empty or begins with an empty row; its first row names the columns")
     return names, delimiter
+
+
+def _broken_or(text: str, path: Path, delimiter: str) -> str:
+    """What is wrong with a header that takes the whole file."""
+    broken = broken_quote(path, delimiter)
+    return f"{path}: {broken}" if broken else f"{path} {text}"
 
 
 def _trimmed(column: Any) -> Any:
@@ -256,5 +250,5 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Sheet:
         refuse_huge(str(path), sum(groups))
         table = file.read(columns=names)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a readable Parquet file ({error}); replace it") from error
+        raise DataError(f"{path} is not a readable Parquet file ({error}); {DAMAGED}") from error
     return Sheet(path, table, np.arange(len(table)))
