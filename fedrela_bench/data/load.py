@@ -16,6 +16,7 @@ from fedrela_bench.data.names import ONLY_PROFILES, dataset_name
 from fedrela_bench.data.partition import dirichlet_partition, iid_partition, natural_partition
 from fedrela_bench.data.request import request_faults
 from fedrela_bench.data.sources import RawData, Reading, default_cache_dir, read_source
+from fedrela_bench.data.sources.raw import alike
 from fedrela_bench.data.standardize import standardized
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.nested import digest
@@ -59,7 +60,7 @@ def load(config: TrialConfig, data_dir: Path | None, cache_dir: Path | None) -> 
         normalization=normalization,
         augment=augment,
         minority=minority,
-        notes=(*stated, *raw.notes, *_single_tests(raw), *notes),
+        notes=(*stated, *raw.notes, *_single_tests(raw), *_alike(raw), *notes),
         digest=digest_of(
             raw.train_images, subset, labels, clients, raw.test_images, raw.test_labels, facts, raw.pixels
         ),
@@ -211,6 +212,15 @@ def _single_tests(raw: RawData) -> Iterator[str]:
     if alone:
         shown = ", ".join(alone[:10]) + (" ..." if len(alone) > 10 else "")
         yield f"a single test {raw.unit} of class {shown}: with evaluation.selection = test_slice it does not select"
+
+
+def _alike(raw: RawData) -> Iterator[str]:
+    """What may be two spellings of one name."""
+    for kind, names in (("class", raw.class_names), ("client", raw.client_names)):
+        groups = [" and ".join(group) for group in alike(names)]
+        if groups:
+            shown = ", ".join(groups[:10]) + (" ..." if len(groups) > 10 else "")
+            yield f"names that differ only in case or spaces count as several: {shown}; is each pair one {kind}?"
 
 
 def _statements(data: DataConfig, raw: RawData, clients: tuple[np.ndarray, ...]) -> Iterator[str]:

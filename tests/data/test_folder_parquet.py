@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from fedrela_bench.data import load_dataset
-from fedrela_bench.data.sources import Reading, read_source
+from fedrela_bench.data.sources import Reading, limits, read_source
 from fedrela_bench.data.sources.decode import Decoder
 from fedrela_bench.errors import DataError
-from tests.data.makers import config, encode, pixels, write_folder, write_parquet
+from tests.data.makers import config, encode, pixels, write_federation, write_folder, write_parquet
 
 LABELS = np.array([0, 1, 2, 0, 1, 2])
 
@@ -70,8 +70,44 @@ def test_corrupt_image_in_folder(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "set", {"a": 2, "b": 2})
     path = root / "train" / "b" / "001.png"
     path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(DataError, match=r"b.001\.png is not a readable image"):
+    with pytest.raises(DataError) as caught:
         read_source(f"folder:{root}")
+    assert f"{path} is not a readable image" in str(caught.value)
+
+
+def test_an_image_that_says_it_is_enormous_is_refused_by_its_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_folder(tmp_path / "set", {"a": 2, "b": 2})
+    (root / "train" / "b" / "001.png").write_bytes(encode(pixels(1, 64)[0]))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)
+    with pytest.raises(DataError) as caught:
+        read_source(f"folder:{root}", Reading(image_size=8))
+    assert f"{root / 'train' / 'b' / '001.png'} is not a readable image" in str(caught.value)
+    assert "decompression bomb" in str(caught.value)
+
+
+def test_more_images_than_memory_are_refused_before_there_is_room_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_folder(tmp_path / "set", {"a": 5, "b": 5})
+    columns = write_parquet(tmp_path / "p", pixels(8, 8), np.arange(8) % 2, pixels(6, 8), np.arange(6) % 2)
+    federation = write_federation(tmp_path / "f", {"x": {"a": 7, "b": 7}})
+    # 14 images of 8x8 with three channels, of both splits together.
+    monkeypatch.setattr(limits, "memory_bytes", lambda: round(14 * 192 / limits.SHARE) - 1)
+    monkeypatch.setattr(np, "empty", lambda shape, **_: pytest.fail(f"room for {shape}"))
+    for source, first in (
+        (f"folder:{root}", root / "train" / "a" / "000.png"),
+        (f"parquet:{columns}", f"{columns / 'train-00000-of-00001.parquet'} row 0"),
+        (f"folder:{federation}", federation / "clients" / "x" / "a" / "000.png"),
+    ):
+        with pytest.raises(DataError) as caught:
+            read_source(source, Reading(natural=str(federation) in source))
+        words = f"{first}: a set of 14 such images of 8x8 takes 0.0 GiB to read"
+        assert words in str(caught.value) and "set data.image_size to make them smaller" in str(caught.value)
+    monkeypatch.undo()
+    monkeypatch.setattr(limits, "memory_bytes", lambda: round(14 * 192 / limits.SHARE) + 1)
+    assert len(read_source(f"folder:{root}").train_labels) == 10
 
 
 @pytest.mark.parametrize(
@@ -184,13 +220,38 @@ def test_wrong_parquet_columns(tmp_path: Path, columns: dict[str, list[object]],
     ("labels", "words"),
     [
         (np.array([1, 2, 3, 1, 2, 3]), "no training image of class 0"),
-        (np.array([-1, 0, 1, 2, 0, 1]), "training row 0 has label -1"),
+        (np.array([2, 0, 1, 2, 0, -1]), r"train-00000-of-00001\.parquet row 5 has label -1; labels run from 0 to C-1"),
+        (
+            np.array([0, 2**64 - 1, 1, 2, 0, 1], np.uint64),
+            r"\.parquet row 1 has label 18446744073709551615; labels run",
+        ),
+        (np.zeros(6, int), "0 is the only class; with a single class there is nothing to tell apart"),
     ],
 )
 def test_wrong_parquet_labels(tmp_path: Path, labels: np.ndarray, words: str) -> None:
-    root = write_parquet(tmp_path, pixels(6), labels, pixels(3), np.array([1, 2, 2]))
+    test = np.array([1, 2, 2]) if labels.any() else np.zeros(3, int)
+    root = write_parquet(tmp_path, pixels(6), labels, pixels(3), test)
     with pytest.raises(DataError, match=words):
         read_source(f"parquet:{root}")
+
+
+def test_wrong_labels_are_told_for_every_file_by_its_own_rows(tmp_path: Path) -> None:
+    root = write_parquet(tmp_path, pixels(6), LABELS, pixels(3), np.array([0, 1, 7]), ["x", "y", "z"])
+    train = root / "train-00000-of-00001.parquet"
+    whole = pq.read_table(train)
+    for name, label in (("train-2.parquet", 3), ("train-3.parquet", -1)):
+        wrong = pa.array([0, 1, 2, 0, label, 2])
+        pq.write_table(whole.set_column(1, "label", wrong), root / name)
+    with pytest.raises(DataError) as caught:
+        read_source(f"parquet:{root}")
+    assert str(caught.value) == "; ".join(
+        f"{root / name} row {row} has label {label}; labels run from 0 to 2"
+        for name, row, label in (
+            ("train-2.parquet", 4, 3),
+            ("train-3.parquet", 4, -1),
+            ("test-00000-of-00001.parquet", 2, 7),
+        )
+    )
 
 
 def test_damaged_or_missing_parquet(tmp_path: Path) -> None:

@@ -175,8 +175,11 @@ def test_default_n_max_of_unequal_classes(tmp_path: Path) -> None:
 
 def test_one_class(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "set", {"only": 4})
-    dataset = load_dataset(config(f"folder:{root}"))
-    assert (dataset.class_counts.tolist(), dataset.num_classes) == ([4], 1)
+    with pytest.raises(DataError, match=r"only is the only class; with a single class .* give at least two"):
+        load_dataset(config(f"folder:{root}"))
+    (root / "train" / "other").mkdir()
+    with pytest.raises(DataError, match=r"class other is in train/ but not in test/; train/other/ holds no image"):
+        load_dataset(config(f"folder:{root}"))
 
 
 def test_automatic_inputs_follow_the_released_code(tmp_path: Path) -> None:

@@ -207,8 +207,12 @@ def test_wrong_folders_of_clients(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no clients/; a natural federation of images is"):
         load_dataset(natural(f"folder:{tmp_path}"))
     lonely = write_federation(tmp_path / "g", {"a": {"cat": 1, "dog": 3}})
-    with pytest.raises(DataError, match="of class cat there are fewer than 2"):
+    with pytest.raises(DataError, match="of class cat there are fewer than 2") as refused:
         load_dataset(natural(f"folder:{lonely}"))
+    assert f"(cat: {lonely / 'clients' / 'a' / 'cat' / '000.png'})" in str(refused.value)
+    single = write_federation(tmp_path / "h", {"a": {"cat": 3}, "b": {"cat": 2}})
+    with pytest.raises(DataError, match="cat is the only class; with a single class there is nothing to tell apart"):
+        load_dataset(natural(f"folder:{single}"))
 
 
 def write_images(path: Path, count: int, **columns: Any) -> None:
@@ -225,6 +229,11 @@ def test_parquet_images_with_a_column_of_clients(tmp_path: Path) -> None:
     drawn = load_dataset(natural(source, client_column="writer"))
     assert drawn.client_names == ("3", "5", "7")
     assert drawn.stated[0].startswith("the source has no test split: 3 of 12 images")
+    write_images(tmp_path / "train-2.parquet", 4, writer=[3, 3, 5, 5], label=[0, 1, 3, 2])
+    words = r"of class 3 there are fewer than 2 .* \(3: .*train-2\.parquet row 2\)"
+    with pytest.raises(DataError, match=words):
+        load_dataset(natural(source, client_column="writer"))
+    (tmp_path / "train-2.parquet").unlink()
     write_images(tmp_path / "test.parquet", 6)
     dataset = load_dataset(natural(source, client_column="writer"))
     assert [len(part) for part in dataset.clients] == [4, 3, 5]

@@ -50,8 +50,16 @@ GOOD = "".join(f"{i},{'ab'[i % 2]},{i % 3}\n" for i in range(12))
         ("x,k,label\n" + GOOD + "1e999,a,1\n", ["row 14, column x is infinite"]),
         ("x,k,label\n\n" + GOOD + "1,a,\n", ["row 15, column label has no label"]),
         ("x,k,label\n" + GOOD + "1,a,0.5\n", ["row 14, column label is 0.5", "not a measurement"]),
-        ("x,label\n1,a\n2,a\n3,a\n", ["column label is a in every row", "single class"]),
-        ("x,label\n1,a\n2,a\n3,a\n4,b\n", ["of class b there are fewer than 2 rows", "a test split"]),
+        ("x,label\n1,a\n2,a\n3,a\n", ["column label: a is the only class", "single class"]),
+        ("x,label\n1,a\n2,a\n3,a\n4,b\n", ["of class b there are fewer than 2 rows", "a test split (b: row 5)"]),
+        (
+            "x,label,k\n" + GOOD + "1,C,1\n2,A,1\n3,d,1\n",
+            ["of class A, C, d there are", "correct the label", "(A: row 15, did you mean a?; C: row 14; d: row 16)"],
+        ),
+        (
+            "x,label,split\n" + "1,a,train\n2,b,test\n2,a,test\n1,b,train\n" * 2 + "1,B,train\n",
+            ["0 (B, did you mean b?)"],
+        ),
         ("x,label\n" + "".join(f"1,u{i}\n" for i in range(20)), ["20 classes in 20 rows", "data.label_column"]),
         ("x,k,label\n" + "".join(f"1,u{i},{i % 2}\n" for i in range(1001)), ["column k holds 1,001 different texts"]),
         ("x,k,label\n" + "".join(f"1,,{i % 2}\n" for i in range(4)), ["column k is empty", "data.drop_columns"]),
@@ -168,6 +176,27 @@ def test_wrong_parquet_columns(tmp_path: Path, columns: dict[str, Any], words: l
     pq.write_table(pa.table({**columns, "label": [0, 1, 0, 1]}), tmp_path / "t.parquet")
     message = refusal(tmp_path / "t.parquet")
     assert all(word in message for word in words), message
+
+
+def test_spellings_of_one_class_or_client_are_noted(tmp_path: Path) -> None:
+    columns = visits()
+    columns["label"][:4] = ["Cold", "Cold", "flu", "flu"]
+    columns["client"][5:7] = ["Ward 0", "ward  0"]
+    path = write_text(tmp_path / "t.csv", columns)
+    words = "names that differ only in case or spaces count as several: Cold and cold; is each pair one class?"
+    assert words in load_dataset(trial(path)).notes
+    natural = load_dataset(trial(path, profile="natural", partition="natural").replace({"federation.clients": "auto"}))
+    assert words in natural.notes
+    clients = words.replace("Cold and cold", "Ward 0 and ward  0 and ward 0").replace("class?", "client?")
+    assert clients in natural.notes
+    plain = load_dataset(trial(write_text(tmp_path / "u.csv", visits())))
+    assert not any("differ only" in note for note in plain.notes)
+
+
+def test_two_spellings_with_spaces_in_a_parquet_table(tmp_path: Path) -> None:
+    labels = ["a", "b"] * 6 + [" b"]
+    pq.write_table(pa.table({"x": range(13), "label": labels}), tmp_path / "t.parquet")
+    assert "( b: row 12, did you mean b?)" in refusal(tmp_path / "t.parquet")
 
 
 def test_damaged_and_strange_files(tmp_path: Path) -> None:

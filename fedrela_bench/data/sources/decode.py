@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from fedrela_bench.data.sources.limits import refuse_huge
 from fedrela_bench.errors import DataError
 
 BLOCK = 128
@@ -29,9 +30,11 @@ class Decoder:
 
     Args:
         size: images are resized to this side length; None: all must have one size.
+        total: images of all splits together, which must fit into memory.
     """
 
     size: int | None = None
+    total: int = 0
     colour: bool = False
     first: tuple[str, tuple[int, int]] | None = None
     format: str | None = None
@@ -43,7 +46,7 @@ class Decoder:
             (count, H, W, 3) uint8; grey images have three equal channels.
 
         Raises:
-            DataError: an image is unreadable or has another size than the first one.
+            DataError: an image is unreadable or has another size than the first one, or all do not fit into memory.
         """
         iterator = iter(items)
         head = next(iterator, None)
@@ -51,6 +54,7 @@ class Decoder:
             return np.empty((0, 0, 0, 3), dtype=np.uint8)
         shape = self._read(head).size[::-1]
         self.first = self.first or (head[0], shape)
+        self._refuse_huge(head[0], max(count, self.total), self.first[1])
         images = np.empty((count, *self.first[1], 3), dtype=np.uint8)
         large = shape[0] * shape[1] >= THREADED_PIXELS
         workers = min(8, os.cpu_count() or 1) if large else 1
@@ -92,6 +96,10 @@ class Decoder:
             except UnidentifiedImageError:
                 pass
         return Image.open(_stream(payload))
+
+    def _refuse_huge(self, where: str, count: int, shape: tuple[int, int]) -> None:
+        what = f"{where}: a set of {count:,} such images of {_shown(shape)}"
+        refuse_huge(what, count * shape[0] * shape[1] * 3, "set data.image_size to make them smaller, give fewer")
 
     def _check_size(self, where: str, shape: tuple[int, int]) -> None:
         assert self.first is not None

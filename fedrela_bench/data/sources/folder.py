@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrela_bench.data.sources.decode import Decoder, Item, squeeze_grey
-from fedrela_bench.data.sources.raw import RawData, Reading
+from fedrela_bench.data.sources.raw import RawData, Reading, single_class
 from fedrela_bench.data.sources.split import draw_test
 from fedrela_bench.errors import DataError
 
@@ -89,7 +89,7 @@ def read_clients(root: Path, listing: ClientListing, reading: Reading) -> RawDat
         for path in listing[name].get(kind, ())
     ]
     decoder = Decoder(reading.image_size)
-    images = decoder.decode([(str(path.relative_to(root)), path) for _, _, path in found], len(found))
+    images = decoder.decode([(str(path), path) for _, _, path in found], len(found))
     images = squeeze_grey(images, decoder.colour)
     owners, labels = (np.array([row[place] for row in found], dtype=np.int64) for place in (0, 1))
     held = owners < len(names)
@@ -102,7 +102,7 @@ def read_clients(root: Path, listing: ClientListing, reading: Reading) -> RawDat
         train_clients=owners[held],
         client_names=names,
     )
-    return raw if len(everyone) > len(names) else draw_test(raw, reading)
+    return raw if len(everyone) > len(names) else draw_test(raw, reading, lambda row: str(found[row][2]))
 
 
 def files_of(listing: Listing) -> list[Path]:
@@ -116,11 +116,11 @@ def read_folder(root: Path, listing: Listing, reading: Reading) -> RawData:
     Raises:
         DataError: unreadable or differently sized images.
     """
-    decoder = Decoder(reading.image_size)
+    decoder = Decoder(reading.image_size, len(files_of(listing)))
     images: dict[str, np.ndarray] = {}
     labels: dict[str, np.ndarray] = {}
     for split in SPLITS:
-        items: list[Item] = [(str(path.relative_to(root)), path) for group in listing[split].values() for path in group]
+        items: list[Item] = [(str(path), path) for group in listing[split].values() for path in group]
         images[split] = decoder.decode(items, len(items))
         sizes = [len(group) for group in listing[split].values()]
         labels[split] = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
@@ -156,6 +156,7 @@ def _check(root: Path, listing: Listing) -> None:
     ]
     if not train and not test:
         faults.append("train/ and test/ hold no class folders")
+    faults += single_class(sorted(train | test))
     _refuse(root, faults)
 
 
@@ -171,6 +172,7 @@ def _check_clients(root: Path, listing: ClientListing) -> None:
         faults += [f"{place}{name}/ holds no image" for name, files in classes.items() if not files]
     if not held:
         faults.append(f"{CLIENTS}/ holds no <client>/<class>/ folders")
+    faults += single_class(sorted(held | test))
     _refuse(root, faults)
 
 

@@ -18,8 +18,13 @@ def memory_bytes() -> int | None:
         return None
 
 
-def refuse_huge(what: str, needed: int) -> None:
+def refuse_huge(what: str, needed: int, remedy: str = "give fewer rows or smaller images") -> None:
     """Raise unless so many bytes fit.
+
+    Args:
+        what: takes them, for the message.
+        needed: bytes.
+        remedy: how they become fewer.
 
     Raises:
         DataError: with both sizes.
@@ -28,5 +33,5 @@ def refuse_huge(what: str, needed: int) -> None:
     if there is not None and needed > SHARE * there:
         raise DataError(
             f"{what} takes {needed / 2**30:,.1f} GiB to read, and this machine has {there / 2**30:,.1f} GiB of memory; "
-            "give fewer rows or smaller images, or a machine with more memory"
+            f"{remedy}, or a machine with more memory"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 from fedrela_bench.data.sources.columns import ColumnReader
 from fedrela_bench.data.sources.decode import Decoder, Item, squeeze_grey
 from fedrela_bench.data.sources.raw import RawData, Reading
-from fedrela_bench.data.sources.sheet import CLIENT, DAMAGED, fail, open_rows
+from fedrela_bench.data.sources.sheet import CLIENT, DAMAGED, MOST_SHOWN, fail, open_rows
 from fedrela_bench.data.sources.split import draw_test
 from fedrela_bench.errors import DataError
 from fedrela_bench.faults import unknown_name
@@ -100,7 +101,7 @@ def count_classes(splits: Mapping[str, Sequence[Path]]) -> int:
     columns = find_columns(splits["train"][0])
     if columns.class_names is not None:
         return len(columns.class_names)
-    return max(int(_labels(splits[split], columns.label).max(initial=-1)) for split in SPLITS) + 1
+    return max(int(values.max(initial=-1)) for values in _labels(splits, columns).values()) + 1
 
 
 def read_parquet(splits: Mapping[str, Sequence[Path]], reading: Reading = PLAIN) -> RawData:
@@ -111,10 +112,10 @@ def read_parquet(splits: Mapping[str, Sequence[Path]], reading: Reading = PLAIN)
     """
     columns = find_columns(splits["train"][0], reading)
     clients = _clients(splits["train"], columns, reading) if reading.natural else None
-    labels = {split: _labels(splits[split], columns.label) for split in SPLITS}
+    labels = _labels(splits, columns)
     if columns.class_names is None:
         _refuse_gaps(labels, columns.label, splits["train"][0])
-    decoder = Decoder(reading.image_size)
+    decoder = Decoder(reading.image_size, sum(map(len, labels.values())))
     images = {split: decoder.decode(_items(splits[split], columns.image), len(labels[split])) for split in SPLITS}
     train, test = (squeeze_grey(images[split], decoder.colour) for split in SPLITS)
     classes = max(int(values.max(initial=-1)) for values in labels.values()) + 1
@@ -123,7 +124,7 @@ def read_parquet(splits: Mapping[str, Sequence[Path]], reading: Reading = PLAIN)
     if clients is None:
         return raw
     raw = replace(raw, train_clients=clients[0], client_names=clients[1])
-    return raw if splits["test"] else draw_test(raw, reading)
+    return raw if splits["test"] else draw_test(raw, reading, partial(_place, splits["train"]))
 
 
 def _clients(files: Sequence[Path], columns: Columns, reading: Reading) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -197,18 +198,46 @@ def _choose(candidates: list[str], preferred: Sequence[str], file: Path, kind: s
     )
 
 
-def _labels(files: Sequence[Path], column: str) -> np.ndarray:
-    parts = []
+def _labels(splits: Mapping[str, Sequence[Path]], columns: Columns) -> dict[str, np.ndarray]:
+    """(N,) int64 of each split; every file with a wrong label is named."""
+    faults: list[str] = []
+    found: dict[str, np.ndarray] = {}
+    for split in SPLITS:
+        parts = [_labels_of(file, columns, faults) for file in splits[split]]
+        found[split] = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    if faults:
+        raise DataError("; ".join(faults[:MOST_SHOWN]) + (" ..." if len(faults) > MOST_SHOWN else ""))
+    return found
+
+
+def _labels_of(file: Path, columns: Columns, faults: list[str]) -> np.ndarray:
+    try:
+        column = _open(file).read(columns=[columns.label]).column(columns.label)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise DataError(f"{file}: column {columns.label} cannot be read ({error}); replace the file") from error
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        faults.append(f"{file} row {row} has no {columns.label}; remove the row or give it a label")
+        return np.empty(0, dtype=np.int64)
+    values = column.to_numpy()
+    labels: np.ndarray = values.astype(np.int64)
+    classes = None if columns.class_names is None else len(columns.class_names)
+    wrong = (labels < 0) | (labels >= (np.iinfo(np.int64).max if classes is None else classes))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        last = "C-1" if classes is None else classes - 1
+        faults.append(f"{file} row {row} has {columns.label} {values[row]}; labels run from 0 to {last}")
+    return labels
+
+
+def _place(files: Sequence[Path], row: int) -> str:
+    """The file of a row of several, and the row in it."""
     for file in files:
-        try:
-            values = _open(file).read(columns=[column]).column(column)
-        except (pa.ArrowException, OSError, KeyError) as error:
-            raise DataError(f"{file}: column {column} cannot be read ({error}); replace the file") from error
-        if values.null_count:
-            row = int(np.flatnonzero(values.is_null().to_numpy())[0])
-            raise DataError(f"{file} row {row} has no {column}; remove the row or give it a label")
-        parts.append(values.to_numpy().astype(np.int64))
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        count = _open(file).metadata.num_rows
+        if row < count:
+            return f"{file} row {row}"
+        row -= count
+    raise IndexError(row)
 
 
 def _items(files: Sequence[Path], column: str) -> Iterator[Item]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -107,14 +107,36 @@ def checked(raw: RawData, where: str) -> RawData:
     if raw.train_images.shape[1:] != raw.test_images.shape[1:]:
         faults.append(f"training images are {raw.train_images.shape[1:]}, test images {raw.test_images.shape[1:]}")
     if not faults:
+        faults += single_class(raw.class_names)
         for labels, split in ((raw.train_labels, "training"), (raw.test_labels, "test")):
             absent = np.flatnonzero(np.bincount(labels, minlength=len(raw.class_names)) == 0)
             if len(absent):
-                shown = ", ".join(f"{c} ({raw.class_names[c]})" for c in absent[:10])
+                names = [(int(c), raw.class_names[c]) for c in absent[:10]]
+                shown = ", ".join(f"{c} ({name}{meant(name, raw.class_names)})" for c, name in names)
                 faults.append(f"no {split} {raw.unit} of class {shown}; {_remedy(raw)}")
     if faults:
         raise DataError(f"{where}: {'; '.join(faults)}")
     return raw
+
+
+def single_class(names: Sequence[str]) -> Iterator[str]:
+    """The fault of data in which all is of one class; none where there are several."""
+    if len(names) == 1:
+        yield f"{names[0]} is the only class; with a single class there is nothing to tell apart: give at least two"
+
+
+def alike(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Groups of names that differ only in case or spaces, as slips of the pen do."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault("".join(name.split()).casefold(), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def meant(name: str, names: Sequence[str]) -> str:
+    """A question with the names that differ from this one only in case or spaces; empty without such names."""
+    others = [other for group in alike(names) if name in group for other in group if other != name]
+    return f", did you mean {' or '.join(others)}?" if others else ""
 
 
 def _remedy(raw: RawData) -> str:

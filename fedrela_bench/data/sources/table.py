@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrela_bench.data.sources.columns import ColumnReader, Feature, missing_faults
-from fedrela_bench.data.sources.raw import Column, RawData, Reading
+from fedrela_bench.data.sources.raw import Column, RawData, Reading, single_class
 from fedrela_bench.data.sources.sheet import CLIENT, SUFFIXES, Rows, fail, open_rows
 from fedrela_bench.data.sources.split import draw_test
 from fedrela_bench.errors import DataError
@@ -108,12 +108,12 @@ def read_table(files: TableFiles, reading: Reading) -> RawData:
         used = np.unique(clients[train])
         names = tuple(client_names[place] for place in used)
         raw = replace(raw, train_clients=np.searchsorted(used, clients[train]), client_names=names)
-    return raw if parts is not None else _drawn(raw, reading, files)
+    return raw if parts is not None else _drawn(raw, reading, files, rows)
 
 
-def _drawn(raw: RawData, reading: Reading, files: TableFiles) -> RawData:
+def _drawn(raw: RawData, reading: Reading, files: TableFiles, rows: Rows) -> RawData:
     try:
-        return draw_test(raw, reading)
+        return draw_test(raw, reading, rows.place)
     except DataError as error:
         raise DataError(f"{files.path}: {error}") from None
 
@@ -172,9 +172,8 @@ def _one_label(names: Sequence[str], dropped: Sequence[str], faults: list[str]) 
 
 
 def _label_faults(labels: np.ndarray, names: tuple[str, ...], column: str) -> Iterator[str]:
-    if len(names) == 1:
-        yield f"column {column} is {names[0]} in every row; there is nothing to tell apart with a single class"
-    elif 2 * len(names) > len(labels) > 4:
+    yield from (f"column {column}: {fault}" for fault in single_class(names))
+    if 2 * len(names) > len(labels) > 4:
         yield (
             f"column {column} holds {len(names):,} classes in {len(labels):,} rows; each needs several: is it the "
             "right data.label_column?"
