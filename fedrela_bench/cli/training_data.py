@@ -55,6 +55,7 @@ def _read(values: Mapping[str, Any], data_dir: Path | None) -> TrainingData:
         labels=dataset.labels,
         client_counts=dataset.client_counts,
         images=lambda positions: dataset.train_images[dataset.subset[positions]],
+        pictures=not dataset.is_table,
     )
 
 

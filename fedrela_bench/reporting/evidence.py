@@ -30,7 +30,8 @@ class TrainingData:
         groups: of each class, such as head.
         labels: (n,) original labels by position.
         client_counts: (K, C) images per client and class.
-        images: positions (m,) to pictures (m, H, W, 1 or 3) uint8.
+        images: positions (m,) to pictures (m, H, W, 1 or 3) uint8; of a table, to its rows as numbers.
+        pictures: whether `images` can be looked at; rows of a table cannot.
     """
 
     digest: str
@@ -39,6 +40,7 @@ class TrainingData:
     labels: np.ndarray
     client_counts: np.ndarray
     images: Callable[[np.ndarray], np.ndarray]
+    pictures: bool = True
 
 
 DataReader = Callable[[Mapping[str, Any]], TrainingData]

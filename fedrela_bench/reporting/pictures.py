@@ -169,6 +169,8 @@ def _gallery(context: Context) -> Iterator[Picture]:
     seed = pair.seeds[0]
     log = relabelled_log(context.runs, pair.runs[seed][1])
     data = context.evidence.data(pair.runs[seed][1])
+    if not data.pictures:
+        raise NotDrawn("the data are rows of a table, and there is nothing to look at")
     found = gallery(log, data.labels, data.images)
     draw = partial(draw_gallery, found, data, gallery_title(context.runs, pair, seed, found))
     yield Picture("gallery", "relabelled images beside the nearest of their new class", draw)

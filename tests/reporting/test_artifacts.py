@@ -16,6 +16,7 @@ from fedrela_bench.reporting.artifacts import MlflowArtifacts
 from fedrela_bench.reporting.source import StudyRuns
 from fedrela_bench.study.simulator import SimulationEngine
 from fedrela_bench.yaml_io import dump_yaml
+from tests.data.makers import config, visits, write_text
 from tests.reporting.fakes import study
 from tests.reporting.files import npz
 
@@ -100,6 +101,12 @@ def test_a_trunk_records_its_classes_and_the_reader_agrees(profile: str, groups:
     pictures = found.images(np.array([0, 5]))
     assert pictures.shape == (2, 8, 8, 1) and pictures.dtype == np.uint8
     assert np.array_equal(pictures[1], dataset.train_images[dataset.subset[5]])
+
+
+def test_rows_of_a_table_are_known_to_be_no_pictures(tmp_path: Path) -> None:
+    read, source = training_data_reader(), f"table:{write_text(tmp_path / 't.csv', visits())}"
+    assert not read(config(source, profile="balanced").model_dump(mode="json")).pictures
+    assert read(config("digits").model_dump(mode="json")).pictures
 
 
 def test_nothing_is_downloaded_for_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -325,6 +325,17 @@ def test_all_figures_of_a_study_repeat_byte_for_byte(tmp_path: Path) -> None:
     assert all(made[0].files.values()), "every picture has a caption"
 
 
+def test_rows_of_a_table_are_no_pictures(tmp_path: Path) -> None:
+    table = draw_figures(
+        complete(), study_spec("flow", "gallery"), tmp_path, "s", read=lambda at: replace(data_of(at), pictures=False)
+    )
+    assert table.left_out == (
+        "figure gallery is left out: the data are rows of a table, and there is nothing to look at",
+    )
+    assert [path.name for path in table.files] == ["s_flow.png"]
+    assert not (tmp_path / "s_gallery.png").exists()
+
+
 def test_the_map_of_clients_says_how_images_were_dealt() -> None:
     found = client_map(np.array([[60, 20], [40, 10]]), ["a", "b"])
     assert client_title(grid(), 2, found) == (
