@@ -154,6 +154,46 @@ def test_installed_packages_announce_plugins_and_broken_ones_stop_nothing(
     assert "--plugin bad of fedpack 1.2: importing it raised" in err
 
 
+def test_a_package_announces_its_plugins_by_the_files_that_an_installation_leaves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    (site / "fedpack").mkdir(parents=True)
+    write(site / "fedpack", "__init__.py", "")
+    write(site / "fedpack", "method.py", FEDLS.replace('"fedls"', '"shipped"'))
+    info = site / "fedpack_methods-1.2.dist-info"
+    info.mkdir()
+    write(info, "METADATA", "Metadata-Version: 2.1\nName: fedpack-methods\nVersion: 1.2\n")
+    write(
+        info,
+        "entry_points.txt",
+        "[console_scripts]\nother = fedpack:main\n\n"
+        "[fedrela_bench.plugins]\nours = fedpack.method\ngone = fedpack.nowhere\n",
+    )
+    assert "shipped" not in call(capsys, "algorithms", "list")[0]
+    monkeypatch.syspath_prepend(str(site))
+    out, err = call(capsys, "algorithms", "list")
+    assert "shipped" in out and "from ours of fedpack-methods 1.2" in out
+    assert (
+        "plugin gone of fedpack-methods 1.2: there is no module fedpack.nowhere; install fedpack-methods again" in err
+    )
+    found = json.loads(call(capsys, "algorithms", "list", "--json")[0])["algorithms"]
+    assert [row["plugin"] for row in found if row["name"] == "shipped"] == ["ours of fedpack-methods 1.2"]
+    words = (
+        "run",
+        "--algorithm",
+        "shipped",
+        "--plugin",
+        "ours",
+        "--federation.rounds",
+        "1",
+        "--federation.clients",
+        "3",
+    )
+    told = json.loads(call(capsys, *words, "--json")[0])["plugins"]
+    assert [fact["plugin"] for fact in told] == ["ours of fedpack-methods 1.2"]
+
+
 def test_a_rule_that_is_broken_is_told_by_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, "fedls.py", FEDLS.replace("label_smoothing", "reduction='sum', label_smoothing"))
     words = ("algorithms", "check", "fedls", "--plugin", path, "--federation.options.smoothing", "0.05", "--json")
