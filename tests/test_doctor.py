@@ -263,6 +263,11 @@ def test_datasets_that_are_here_in_part(capsys: Capture, tmp_path: Path) -> None
     told = found(capsys, "--data-dir", str(tmp_path / "images"))
     assert told["cifar100"]["status"] == "warn" and "lacks test, meta" in told["cifar100"]["fact"]
     assert told["cifar10"]["fact"] == "not here; fedrela-bench data get cifar10"
+    assert told["imagenet"]["fact"] == "not here; docs/data.md says what to put where"
+    (tmp_path / "images" / "ImageNet_LT_train.txt").touch()
+    told = found(capsys, "--data-dir", str(tmp_path / "images"))["imagenet"]
+    assert told["status"] == "warn" and "lacks ImageNet_LT_test.txt" in told["fact"]
+    assert told["remedy"] == "complete it; docs/data.md says what to put where"
     told = found(capsys, "--data-dir", "nowhere", code=1)
     assert told["--data-dir"]["status"] == "fail" and "cifar10" not in told
 
@@ -274,6 +279,20 @@ def test_a_check_that_breaks_does_not_hide_the_others() -> None:
 
     told = one(findings.looked("machine", "cpu", broken))
     assert (told.group, told.name, told.status) == ("machine", "cpu", "warn") and "KeyError: 'luck'" in told.fact
+    assert told.remedy == "repeat with --debug to see where"
+
+
+def test_debug_shows_where_a_check_breaks(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_cache(path: Path) -> int:
+        raise KeyError("luck")
+
+    monkeypatch.setattr(host, "free_disk", no_cache)
+    assert "--debug" in found(capsys)["cache"]["remedy"]
+    assert main(["doctor", "--json", "--debug"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["ok"] and "in no_cache" in err
+    assert main(["doctor", "--json"]) == 0
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_colours_only_where_a_terminal_shows_them() -> None:

@@ -16,7 +16,7 @@ import typer
 from fedrela_bench import __version__
 from fedrela_bench.cli import algorithms, bench, data, doctor, gc, models, relabelers, report, run, spaces, tune
 from fedrela_bench.cli.command import BenchGroup, Interrupted
-from fedrela_bench.cli.common import Terminated
+from fedrela_bench.cli.common import Terminated, debugging
 from fedrela_bench.errors import BenchError
 from fedrela_bench.files import full_disk, unusable_path
 from fedrela_bench.plugins import active, place_of
@@ -58,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    debugging.set(debug)
     arguments = [part for part in arguments if part != "--debug"]
     if not arguments or arguments in ([group] for group in GROUPS):
         arguments.append("--help")

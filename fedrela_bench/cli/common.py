@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -38,6 +39,9 @@ DataDir = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where to compute.")]
 JsonOutput = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; progress goes to stderr.")]
+
+debugging: ContextVar[bool] = ContextVar("debugging", default=False)
+"""Whether --debug stands on the line."""
 
 
 class Terminated(BaseException):

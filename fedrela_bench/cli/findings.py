@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,6 +11,7 @@ from typing import Literal
 
 import typer
 
+from fedrela_bench.cli.common import debugging
 from fedrela_bench.words import counted
 
 Status = Literal["ok", "warn", "fail"]
@@ -43,9 +45,11 @@ def looked(group: str, name: str, look: Callable[[], Iterable[Finding]]) -> Iter
     try:
         yield from list(look())
     except Exception as error:  # whatever it is, the other findings are worth more than a traceback
+        if debugging.get():
+            traceback.print_exc()
         reason = next(iter(str(error).strip().splitlines()), "")
         fact = f"could not be looked at ({type(error).__name__}{': ' * bool(reason)}{reason})"
-        yield Finding(group, name, "warn", fact, "see what the message names")
+        yield Finding(group, name, "warn", fact, "repeat with --debug to see where")
 
 
 def split_fault(fault: str) -> tuple[str, str]:

@@ -19,6 +19,8 @@ FOLDERS, SERVICES, DATA = "folders", "services", "datasets"
 STUDIES = Path("studies")
 ANSWER_SECONDS = 4.0
 MOUNTS = Path("/proc/mounts")
+PUT = "docs/data.md says what to put where"
+"""Of what cannot be downloaded."""
 REMOTE = ("nfs", "nfs4", "lustre", "cifs", "smb3", "smbfs", "beegfs", "gpfs", "fuse.sshfs", "9p", "glusterfs")
 """File systems of other machines, on which an SQLite database is slow and its locks may not hold."""
 
@@ -181,11 +183,12 @@ def _datasets(data_dir: Path | None) -> Iterator[Finding]:
         except DataError as error:
             yield Finding(DATA, "--data-dir", "fail", *split_fault(str(error)))
             return
-        broken = [reason for reason in reasons if "incomplete" in reason or "parquet files" in reason]
+        broken = [reason for reason in reasons if "lacks" in reason or "parquet files" in reason]
         get = f"fedrela-bench data get {source}"
+        get, complete = (PUT, f"complete it; {PUT}") if source == "imagenet" else (get, f"complete it, or {get}")
         if found is not None:
             yield Finding(DATA, source, "ok", str(found.folder))
         elif broken:
-            yield Finding(DATA, source, "warn", "; ".join(broken), f"complete it, or {get}")
+            yield Finding(DATA, source, "warn", "; ".join(broken), complete)
         else:
             yield Finding(DATA, source, "ok", f"not here; {get}")
