@@ -58,15 +58,21 @@ GOOD = "".join(f"{i},{'ab'[i % 2]},{i % 3}\n" for i in range(12))
         ),
         (
             "x,label,split\n" + "1,a,train\n2,b,test\n2,a,test\n1,b,train\n" * 2 + "1,B,train\n",
-            ["0 (B, did you mean b?)"],
+            ["no test row of class 0 (B, did you mean b?), which row 10 has"],
         ),
         ("x,label\n" + "".join(f"1,u{i}\n" for i in range(20)), ["20 classes in 20 rows", "data.label_column"]),
         ("x,k,label\n" + "".join(f"1,u{i},{i % 2}\n" for i in range(1001)), ["column k holds 1,001 different texts"]),
         ("x,k,label\n" + "".join(f"1,,{i % 2}\n" for i in range(4)), ["column k is empty", "data.drop_columns"]),
         ("x,label,split\n1,a,train\n2,b,fold3\n", ["row 3, column split is 'fold3'", "train, test or val"]),
         ("x,label,split\n1,a,train\n2,b,train\n", ["column split marks no test rows"]),
-        ("x,label,split\n1,a,train\n2,b,train\n3,a,test\n", ["no test row of class 1 (b)", "in both splits"]),
-        ("x,label,split\n1,a,train\n2,a,train\n3,b,test\n4,a,test\n", ["no training row of class 1 (b)"]),
+        (
+            "x,label,split\n1,a,train\n2,b,train\n3,a,test\n",
+            ["no test row of class 1 (b), which row 3 has", "in both splits"],
+        ),
+        (
+            "x,label,split\n1,a,train\n2,a,train\n3,b,test\n4,a,test\n",
+            ["no training row of class 1 (b), which row 4 has"],
+        ),
     ],
 )
 def test_wrong_tables(tmp_path: Path, text: str | bytes, words: list[str]) -> None:

@@ -113,7 +113,7 @@ def checked(raw: RawData, where: str) -> RawData:
             if len(absent):
                 names = [(int(c), raw.class_names[c]) for c in absent[:10]]
                 shown = ", ".join(f"{c} ({name}{meant(name, raw.class_names)})" for c, name in names)
-                faults.append(f"no {split} {raw.unit} of class {shown}; {_remedy(raw)}")
+                faults.append(f"no {split} {raw.unit} of class {shown}; classes are numbered 0 to C-1 without gaps")
     if faults:
         raise DataError(f"{where}: {'; '.join(faults)}")
     return raw
@@ -137,12 +137,6 @@ def meant(name: str, names: Sequence[str]) -> str:
     """A question with the names that differ from this one only in case or spaces; empty without such names."""
     others = [other for group in alike(names) if name in group for other in group if other != name]
     return f", did you mean {' or '.join(others)}?" if others else ""
-
-
-def _remedy(raw: RawData) -> str:
-    if raw.columns:
-        return "every class needs rows in both splits"
-    return "classes are numbered 0 to C-1 without gaps"
 
 
 def _split_faults(images: np.ndarray, labels: np.ndarray, split: str, raw: RawData) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrela_bench.data.sources.columns import ColumnReader, Feature, missing_faults
-from fedrela_bench.data.sources.raw import Column, RawData, Reading, single_class
+from fedrela_bench.data.sources.raw import Column, RawData, Reading, meant, single_class
 from fedrela_bench.data.sources.sheet import CLIENT, SUFFIXES, Rows, fail, open_rows
 from fedrela_bench.data.sources.split import draw_test
 from fedrela_bench.errors import DataError
@@ -98,6 +98,7 @@ def read_table(files: TableFiles, reading: Reading) -> RawData:
         columns.faults.extend(missing_faults(rows, features))
     columns.faults.extend(_label_faults(labels, class_names, roles.label))
     fail(files.path, columns.faults)
+    fail(files.path, [] if parts is None else list(_absent(rows, labels, class_names, parts)))
     train = np.ones(len(rows), dtype=bool) if parts is None else parts == "train"
     test = np.zeros(len(rows), dtype=bool) if parts is None else parts == "test"
     raw = replace(
@@ -178,6 +179,17 @@ def _label_faults(labels: np.ndarray, names: tuple[str, ...], column: str) -> It
             f"column {column} holds {len(names):,} classes in {len(labels):,} rows; each needs several: is it the "
             "right data.label_column?"
         )
+
+
+def _absent(rows: Rows, labels: np.ndarray, names: tuple[str, ...], parts: np.ndarray) -> Iterator[str]:
+    """Classes that a given split lacks, each with its first row."""
+    for part, word in (("train", "training"), ("test", "test")):
+        for c in np.setdiff1d(labels, labels[parts == part]):
+            first = rows.place(int(np.flatnonzero(labels == c)[0]))
+            yield (
+                f"no {word} row of class {c} ({names[c]}{meant(names[c], names)}), which {first} has; every class "
+                "needs rows in both splits"
+            )
 
 
 def _given_split(rows: Rows, roles: Roles, files: TableFiles, faults: list[str]) -> np.ndarray | None:
