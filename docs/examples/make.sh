@@ -26,3 +26,6 @@ if [ -e "$studies/cifar100_lt" ]; then
         --study "$studies/cifar100_lt"
     apart cifar100_lt
 fi
+if [ -e "$studies/privacy" ]; then
+    "$bench" report privacy --study "$studies/privacy" --format md --out privacy
+fi

@@ -86,7 +86,7 @@ def tables_of_the_paper() -> list[str]:
 def test_every_table_and_figure_of_the_paper_has_its_spec() -> None:
     tables = {f"paper_table{number}" for number in (*tables_of_the_paper(), 9)}
     assert set(PAPER) == {*tables, "paper_figure2", "paper_figure3"}
-    assert set(list_specs()) - set(PAPER) == {"study", "algorithms", "own_dataset", "sensitivity"}
+    assert set(list_specs()) - set(PAPER) == {"study", "algorithms", "own_dataset", "privacy", "sensitivity"}
 
 
 @pytest.mark.parametrize("number", tables_of_the_paper())
@@ -145,6 +145,19 @@ def test_known_faults_are_told_below_the_table() -> None:
     for number, words in told.items():
         notes = " ".join(build_grid(no_runs(), *loaded(f"paper_table{number}")).notes)
         assert words in notes
+
+
+def test_the_page_on_privacy_has_the_numbers_of_its_report() -> None:
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    report = (docs / "examples" / "privacy" / "privacy.md").read_text(encoding="utf-8")
+    page = (docs / "privacy.md").read_text(encoding="utf-8")
+    blocks = {str(setting.block) for setting in loaded("privacy")[0].settings}
+    rows = [[part.strip(" *") for part in line.split("|")] for line in report.splitlines() if line.startswith("| ")]
+    paired = {(row[1], row[2].endswith("%")): row for row in rows if row[1] in blocks}
+    assert len(paired) == 10
+    for block in blocks:
+        tail, gain, overall = paired[block, False][5], paired[block, True][6], paired[block, True][4]
+        assert f"| {tail} | {gain} | {overall} |" in page
 
 
 # runs ----------------------------------------------------------------------------------------------------------------
