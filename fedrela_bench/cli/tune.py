@@ -152,6 +152,7 @@ def _report(request: TuneRequest, result: StudyResult) -> None:
     try:
         made = render_report(request.out, uri=request.uri, read=training_data_reader(request.data_dir))
         result.report = [str(path) for path in made.files]
+        common.tell(*(f"note: {text}" for text in made.failed), to_stderr=True)
         attach_report(request.out, made.files, request.uri)
     except BenchError as error:
         result.warnings.append(f"no report ({error}); `{result.report_command}` writes it")

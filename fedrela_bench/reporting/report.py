@@ -32,6 +32,8 @@ class Report:
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
     """Figures that are left out, and why."""
+    failed: tuple[str, ...] = ()
+    """Those of them that could not be drawn."""
 
 
 def render_report(
@@ -65,13 +67,15 @@ def render_report(
     table = _table(runs, wanted, published, folders)
     folder, stem = out or (folders[0] if folders else Path()) / "report", find_spec(spec).stem
     try:
+        # First without figures: whatever happens while those are drawn, the numbers are there.
+        write_table(table, folder, stem, formats)
         drawn = _figures(runs, wanted, folder, stem, published, read)
         mark = f" {DAGGER}" if any(note.startswith(DAGGER) for note in table.notes) else ""
         pictures = [(path.name, f"{caption}{mark}") for path, caption in drawn.files.items()]
         files = [*write_table(table, folder, stem, formats, pictures, drawn.left_out), *drawn.files]
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
-    return Report(table, tuple(files), drawn.left_out)
+    return Report(table, tuple(files), drawn.left_out, drawn.failed)
 
 
 def _table(runs: StudyRuns, spec: ReportSpec, published: Published | None, folders: Sequence[Path]) -> Table:
@@ -97,6 +101,7 @@ def _figures(
         return draw_figures(runs, spec, folder, stem, published, read)
     files: dict[Path, str] = {}
     left_out: list[str] = []
+    failed: list[str] = []
     several = len(spec.settings) > 1
     for setting in spec.settings:
         own, name = setting_runs(runs, setting), f"{stem}_{slug(setting.title)}" if several else stem
@@ -105,7 +110,8 @@ def _figures(
             made = draw_figures(own, setting_spec(spec, setting), folder, name, published, read)
             files |= {path: f"{before}{caption}" for path, caption in made.files.items()}
             left_out += [f"{before}{text}" for text in made.left_out]
-    return Drawn(files, tuple(left_out))
+            failed += [f"{before}{text}" for text in made.failed]
+    return Drawn(files, tuple(left_out), tuple(failed))
 
 
 def _require_finished(runs: StudyRuns, study: Path) -> None:
