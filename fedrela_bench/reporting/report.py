@@ -9,6 +9,7 @@ from pathlib import Path
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.arms import usable
 from fedrela_bench.reporting.build import build_table
+from fedrela_bench.reporting.defaults import OptionReader, with_defaults
 from fedrela_bench.reporting.evidence import DataReader
 from fedrela_bench.reporting.gather import no_runs, read_studies, study_folders
 from fedrela_bench.reporting.grid import build_grid, setting_runs, setting_spec
@@ -44,6 +45,7 @@ def render_report(
     uri: str | None = None,
     view: View | None = None,
     read: DataReader | None = None,
+    options: OptionReader | None = None,
 ) -> Report:
     """Read one or several studies and write one report; the same studies give the same bytes.
 
@@ -55,6 +57,7 @@ def render_report(
         uri: the MLflow store, where it is not the recorded one.
         view: which settings are shown, and how.
         read: reads the training data of a recorded configuration, for figures that show images.
+        options: tells the defaults of an algorithm's options, which runs do not record.
 
     Raises:
         ConfigError: faults of the spec, a study of another dataset, or one without a finished run.
@@ -63,7 +66,7 @@ def render_report(
     folders = [studies] if isinstance(studies, Path) else list(studies)
     loaded, published = load_spec(spec)
     wanted = (view or View()).of(loaded)
-    runs = read_studies(folders, uri) if folders else no_runs()
+    runs = with_defaults(read_studies(folders, uri), options) if folders else no_runs()
     table = _table(runs, wanted, published, folders)
     folder, stem = out or (folders[0] if folders else Path()) / "report", find_spec(spec).stem
     try:

@@ -9,6 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fedrela_bench.algorithms import default_options
+from fedrela_bench.reporting.build import build_table
+from fedrela_bench.reporting.defaults import with_defaults
+from fedrela_bench.reporting.source import read_study
+from fedrela_bench.reporting.spec import ReportSpec, load_spec
+from fedrela_bench.reporting.table import Gain
 from fedrela_bench.study.confirm import Arm, confirmed_rows
 from fedrela_bench.study.output import render_text
 from fedrela_bench.study.plan import Plan
@@ -27,6 +35,7 @@ SPACE = {
 }
 
 
+BASE_OF_01 = "fedprox, mu=0.1 (baseline)"
 NOTE = "fedprox with federation.options.mu 0.1 against 0.01"
 
 
@@ -93,21 +102,40 @@ def test_a_baseline_that_the_store_has_pairs_in_tables_files_and_report_alike(tm
     trunks = [run for run in mlflow_runs(tmp_path) if run.data.tags.get("kind") == "trunk"]
     assert len(trunks) == 4 and {run.info.status for run in trunks} == {"FINISHED"}
     assert len({run.data.tags["config_key"] for run in trunks}) == 2
-    from fedrela_bench.reporting.build import build_table
-    from fedrela_bench.reporting.source import read_study
-    from fedrela_bench.reporting.spec import load_spec
-
-    spec, _ = load_spec("study")
-    rows = [row.model_copy(update={"choose": "each"}) for row in spec.rows[:2]]
-    table = build_table(read_study(tmp_path), spec.model_copy(update={"rows": tuple(rows), "split": "val"}))
-    place = [column.key for column in table.columns].index("tail_gain")
-    # One decimal of a percent is more than rounding by the round rule can move.
-    told = {str(row[0]): row[place] for row in table.rows}
-    assert len(told) == 6 and sum(gain is None for gain in told.values()) == 2
+    told = reported(tmp_path)
+    assert [name for name, gain in told.items() if gain is None] == ["fedprox, mu=0.01 (baseline)", BASE_OF_01]
     for row in result.trials:
-        tau, mu = row.point["relabel.tau"], row.point[MU]
-        ours = next(gain for name, gain in told.items() if f"τ={tau}," in name and f"mu={mu}" in name)
-        assert abs(ours.value - 100 * row.paired["val/tail"].value) < 1e-9  # type: ignore[union-attr]
+        name = f"fedprox, τ={row.point['relabel.tau']}, T=8 of 10, mu={row.point[MU]}"
+        assert told[name] == pytest.approx(100 * row.paired["val/tail"].value)
+
+
+def reported(out: Path) -> dict[str, float | None]:
+    """Row to its gain in the tail, of the table that `report` makes of all configurations."""
+    table = build_table(with_defaults(read_study(out), default_options), all_rows())
+    place = [column.key for column in table.columns].index("tail_gain")
+    assert all(isinstance(row[place], Gain | None) for row in table.rows)
+    return {str(row[0]): getattr(row[place], "value", None) for row in table.rows}
+
+
+def all_rows() -> ReportSpec:
+    spec, _ = load_spec("study")
+    rows = tuple(row.model_copy(update={"choose": "each"}) for row in spec.rows[:2])
+    return spec.model_copy(update={"rows": rows, "split": "val"})
+
+
+def test_the_report_leaves_out_the_gains_that_the_terminal_leaves_out_and_says_why(tmp_path: Path) -> None:
+    result = searched(tmp_path)
+    told = reported(tmp_path)
+    names = {row.label: f"fedprox, τ={row.point['relabel.tau']}, T=8 of 10, mu={row.point[MU]}" for row in result.trials}
+    for row in result.trials:
+        name = names[row.label]
+        known = row.paired.get("val/tail")
+        assert told[name] == (None if known is None else pytest.approx(100 * known.value))
+    table = build_table(with_defaults(read_study(tmp_path), default_options), all_rows())
+    notes = [note for note in table.notes if note.startswith("Not paired")]
+    why = f"seeds 1, 2 ({MU} 0.1 against 0.01)."
+    begin = "Not paired, since the baseline is another experiment: "
+    assert sorted(notes) == sorted(f"{begin}{name}, {why}" for row in result.trials for name in [names[row.label]] if row.unlike)
 
 
 def test_a_baseline_of_too_few_seeds_is_none(tmp_path: Path) -> None:
