@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,12 @@ from fedrela_bench.choice import RELABELER, SEARCHED
 from fedrela_bench.config import RelabelConfig, TrialConfig
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.neutral import neutral_values
+from fedrela_bench.reporting.baselines import parsed
 from fedrela_bench.reporting.evenness import one_per_seed, trunks_of
 from fedrela_bench.reporting.select import RoundRule, run_value, selection_metric, values_by_seed
 from fedrela_bench.reporting.source import TAGS, StudyRuns
 from fedrela_bench.reporting.spec import ReportSpec, RowSpec
 from fedrela_bench.reporting.stats import summarize
-from fedrela_bench.yaml_io import parse_scalar
 
 _OF_THE_RUN = {"seed", "relabel.tau", "relabel.start", "relabel.period", "federation.algorithm", "federation.rounds"}
 _RELABELER = ("relabel.method", "relabel.options.")
@@ -32,8 +31,6 @@ CONTROLS = (RELABELER, SEARCHED)
 OPTIONS = {f"relabel.{name}": value for name, value in RelabelConfig().model_dump(mode="json").items()}
 OPTIONS |= dict(neutral_values(TrialConfig))
 """What a run does where it records nothing; of relabelling only a relabelled one."""
-parsed = cache(parse_scalar)
-"""A recorded text as a value; few different texts stand in very many runs."""
 
 
 @dataclass(frozen=True)

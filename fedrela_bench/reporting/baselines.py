@@ -20,6 +20,7 @@ NOT_THE_BASE = ("param:seed", "param:relabel.")
 """Starts of columns in which a run and its baseline differ anyway."""
 OTHERWISE = "it was computed otherwise: other code, arithmetic or data"
 parsed = cache(parse_scalar)
+"""A recorded text as a value; few different texts stand in very many runs."""
 Settings = Mapping[str, Sequence[str]]
 
 
