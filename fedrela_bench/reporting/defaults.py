@@ -1,4 +1,4 @@
-"""Options that runs do not record, since they are at the algorithm's default: filled in, so that runs can be compared."""
+"""Options that runs do not record, since they are at the algorithm's default, filled in so that runs compare."""
 
 from __future__ import annotations
 

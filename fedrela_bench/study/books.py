@@ -14,8 +14,8 @@ from fedrela_bench.study.controls import is_control, relabeler_text
 from fedrela_bench.study.interrupt import Interrupts
 from fedrela_bench.study.ledger import Ledger, Proposal
 from fedrela_bench.study.nodes import Nodes
-from fedrela_bench.study.plan import Outcome, Plan, Trunk
 from fedrela_bench.study.pairing import Baselines
+from fedrela_bench.study.plan import Outcome, Plan, Trunk
 from fedrela_bench.study.results import Row, label, own_baselines
 from fedrela_bench.study.space import ALGORITHM
 from fedrela_bench.tracking.manifest import Manifest, Record

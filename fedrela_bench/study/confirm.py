@@ -11,8 +11,8 @@ from fedrela_bench.config import PUBLISHED, TrialConfig
 from fedrela_bench.nested import Json
 from fedrela_bench.study.controls import candidates, is_control, relabeler_text
 from fedrela_bench.study.ledger import Ledger
-from fedrela_bench.study.plan import Plan
 from fedrela_bench.study.pairing import Baselines
+from fedrela_bench.study.plan import Plan
 from fedrela_bench.study.results import Row, choose, collect, label, over_baseline, paired_gains, pareto_front
 from fedrela_bench.study.space import ALGORITHM, PAPER_DEFAULT
 

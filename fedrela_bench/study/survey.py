@@ -82,7 +82,6 @@ class Survey:
         _check_objectives(self.request, measured)
         self.measured = measured if self.measured is None else self.measured & measured
 
-
     def _count(self, config: TrialConfig, facts: Json) -> None:
         halved = config.evaluation.selection == "test_slice"
         found = few_rows(facts.get("groups", {}), facts.get("test_counts", ()), halved, config.data.balanced_test)

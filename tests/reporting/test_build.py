@@ -64,7 +64,8 @@ def test_a_searched_training_field_stands_in_the_label() -> None:
 def with_option(value: dict[str, str]) -> StudyRuns:
     """The fake study, some of whose configurations record an option of the algorithm."""
     name = "param:federation.options.server_lr"
-    return study([{**item, **({name: value[item["config_key"]]} if item["config_key"] in value else {})} for item in rows()])
+    recorded = {config: {name: text} for config, text in value.items()}
+    return study([{**item, **recorded.get(item["config_key"], {})} for item in rows()])
 
 
 @pytest.mark.parametrize(("known", "shown"), [({"server_lr": 1.0}, "1"), ({}, "default")])
