@@ -23,7 +23,7 @@ from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.results import StudyResult, best_rows, collect, pareto_front
 from fedrela_bench.study.stages import DEFAULTS_ONLY, Session
 from fedrela_bench.study.tuner import drop_tune_folder
-from fedrela_bench.study.unpaired import baseline_commands
+from fedrela_bench.study.unpaired import write_baselines
 from fedrela_bench.study.work import JOURNAL, Work, open_ledgers
 from fedrela_bench.tracking.manifest import Manifest
 from fedrela_bench.tracking.mlflow_sink import Sink
@@ -151,7 +151,7 @@ def _conclude(session: Session, sink: Sink | None, warnings: list[str], began: f
     session.list_baselines(trials, plan.seeds)
     session.list_baselines(result.confirmed, request.final_seeds)
     lacking = [*shown_rows(result), *result.confirmed]
-    result.baseline_commands = baseline_commands(request, lacking, request.final_seeds if confirming else plan.seeds)
+    result.baseline_commands = write_baselines(plan, lacking, request.final_seeds if confirming else plan.seeds)
     computed = {"trunks_computed": session.trunks_computed, "cells_computed": len(session.computed)}
     computed["rounds_computed"] = session.rounds_computed
     computed["cells_reused"] = session.cells_reused

@@ -5,18 +5,29 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from fedrela_bench.study.files import write_atomic
 from fedrela_bench.study.pairing import Differences
 
 if TYPE_CHECKING:
-    from fedrela_bench.study.request import TuneRequest
+    from fedrela_bench.study.plan import Plan
     from fedrela_bench.study.results import Row
 
 MOST = 3
 """Commands that are shown; there may be as many baselines to compute as there are trials."""
-REPLACED = ("--algorithm", "--stage", "--out", "--store", "--seeds", "--trials", "--confirm-seeds", "--confirm-top")
-FLAGS = ("--race", "--dry-run", "--json")
+KEPT = (
+    "--data-dir",
+    "--device",
+    "--cpus-per-trial",
+    "--gpus-per-trial",
+    "--max-concurrent",
+    "--ray-address",
+    "--plugin",
+)
+"""Options of a study's command that say where its runs are computed, and not what."""
+FOLDER = "baselines"
 
 
 def unlike_text(unlike: Differences) -> str:
@@ -39,42 +50,53 @@ def unpaired_lines(rows: Iterable[Row]) -> Iterator[str]:
         )
 
 
-def baseline_commands(request: TuneRequest, rows: Sequence[Row], seeds: Sequence[int]) -> dict[str, str]:
-    """What to type for the baselines that rows lack, into the store in which this study looks for them.
+def write_baselines(plan: Plan, rows: Sequence[Row], seeds: Sequence[int]) -> dict[str, str]:
+    """Write the configurations of baselines that rows lack, and tell how to compute them into the study's store.
 
     Args:
-        request: of the study.
+        plan: of the study.
         rows: shown ones.
         seeds: that a baseline must have.
 
     Returns:
-        What a command is for, and the command; {} where the study's own is none that could be changed.
+        What a command is for, and the command; {} where the study's own is no `tune`.
     """
+    from fedrela_bench.yaml_io import dump_yaml
+
+    request, found = plan.request, dict[str, str]()
     words = shlex.split(request.resume_command)
-    if words[:2] != ["fedrela-bench", "tune"]:
-        return {}
-    found: dict[str, str] = {}
-    for row in rows:
-        if row.unlike:
-            settings = {name: own for name, (own, _) in row.unlike.items()}
-            named = " ".join(f"{name.rpartition('.')[2]}={_shown(own)}" for name, own in settings.items())
-            out = f"{request.out}_baseline_{re.sub(r'[^A-Za-z0-9.]+', '_', f'{row.algorithm} {named}')}"
-            line = [*_without(words, [*REPLACED, *(f"--{name}" for name in settings)]), "--algorithm", row.algorithm]
-            line += ["--stage", "trunks", "--seeds", ",".join(map(str, seeds)) + "," * (len(seeds) == 1)]
-            line += ["--store", str(request.store_dir), "--out", out]
-            line += [word for name, own in settings.items() for word in (f"--{name}", _shown(own))]
-            found.setdefault(f"for the Δ of {row.algorithm} {named}, then repeat the study's command", shlex.join(line))
-    return dict(list(found.items())[:MOST])
+    lacking = {_named(row): row for row in reversed(rows) if row.unlike}
+    for name, row in list(reversed(lacking.items()))[:MOST] if words[:2] == ["fedrela-bench", "tune"] else ():
+        stem = re.sub(r"[^A-Za-z0-9.]+", "_", name)
+        path, out = request.out / FOLDER / f"{stem}.yaml", f"{request.out}_baseline_{stem}"
+        line = ["fedrela-bench", "tune", "--dataset", request.dataset, "--algorithm", row.algorithm]
+        line += [
+            "--config",
+            str(path),
+            "--stage",
+            "trunks",
+            "--seeds",
+            ",".join(map(str, seeds)) + "," * (len(seeds) == 1),
+        ]
+        line += [*_kept(words), "--store", str(request.store_dir), "--out", out]
+        config = plan.config(row.point, seeds[0]).base()
+        write_atomic(path, f"# {shlex.join(line)}\n{dump_yaml(config.model_dump(mode='json'))}")
+        found[f"for the Δ of {name}, then repeat the study's command"] = shlex.join(line)
+    return found
 
 
-def _without(words: Sequence[str], names: Sequence[str]) -> list[str]:
-    """A command without some options and their values, and without flags of more than its baselines."""
-    kept, skip = list[str](), False
-    for word in words:
-        if not skip and word not in FLAGS and word.partition("=")[0] not in names:
-            kept.append(word)
-        skip = not skip and word in names
-    return kept
+def _named(row: Row) -> str:
+    """Such as ``fedprox mu=0.1``."""
+    return " ".join([row.algorithm, *(f"{n.rpartition('.')[2]}={_shown(own)}" for n, (own, _) in row.unlike.items())])
+
+
+def _kept(words: Sequence[str]) -> Iterator[str]:
+    """What a command says of the machine, with its values."""
+    for word, after in pairwise([*words, ""]):
+        if word in KEPT:
+            yield from (word, after)
+        elif word.partition("=")[0] in KEPT:
+            yield word
 
 
 def _shown(value: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fedrela_bench.algorithms import default_options
+from fedrela_bench.config import parse
 from fedrela_bench.reporting.build import build_table
 from fedrela_bench.reporting.defaults import with_defaults
 from fedrela_bench.reporting.source import read_study
@@ -19,10 +20,12 @@ from fedrela_bench.reporting.spec import ReportSpec, load_spec
 from fedrela_bench.reporting.table import Gain
 from fedrela_bench.study.confirm import Arm, confirmed_rows
 from fedrela_bench.study.output import render_text
+from fedrela_bench.study.pairing import Baselines
 from fedrela_bench.study.plan import Plan
 from fedrela_bench.study.results import Row, StudyResult
 from fedrela_bench.study.runner import tune
 from fedrela_bench.study.trunk import run_trunk
+from fedrela_bench.yaml_io import parse_yaml
 from tests.study.drive import mlflow_runs
 from tests.study.fakes import FakeDataset, request
 from tests.study.test_ledger import ledger_for, plan_for, work
@@ -78,16 +81,22 @@ def test_a_gain_is_over_a_baseline_of_the_same_options_only(tmp_path: Path) -> N
 
 
 def test_the_command_for_a_missing_baseline_is_told_as_it_can_be_typed(tmp_path: Path) -> None:
-    command = f"fedrela-bench tune --dataset digits_lt --space my.yaml --seeds=2 --race --{MU} 0.01 --out {tmp_path}"
-    result = searched(tmp_path, command=command)
+    out = tmp_path / "mine"
+    command = f"fedrela-bench tune --dataset d --space my.yaml --cpus-per-trial 1 --device=cpu --race --out {out}"
+    result = searched(out, command=command)
     ((name, line),) = result.baseline_commands.items()
     assert name == "for the Δ of fedprox mu=0.1, then repeat the study's command"
     assert f"\n{name}: {line}\n" in render_text(result)
-    out = f"{tmp_path}_baseline_fedprox_mu_0.1"
+    file = out / "baselines" / "fedprox_mu_0.1.yaml"
     assert shlex.split(line) == [
-        *("fedrela-bench", "tune", "--dataset", "digits_lt", "--space", "my.yaml", "--algorithm", "fedprox"),
-        *("--stage", "trunks", "--seeds", "1,2", "--store", str(tmp_path / "store"), "--out", out, f"--{MU}", "0.1"),
+        *("fedrela-bench", "tune", "--dataset", "digits_lt", "--algorithm", "fedprox", "--config", str(file)),
+        *("--stage", "trunks", "--seeds", "1,2", "--cpus-per-trial", "1", "--device=cpu"),
+        *("--store", str(out / "store"), "--out", f"{out}_baseline_fedprox_mu_0.1"),
     ]
+    told = parse(parse_yaml(file.read_text(), "baseline"))
+    plan = plan_for(request(out, SPACE))
+    keys = {plan.runtime.trunk(told.replace({"seed": seed}), plan.digests["fedprox", seed]).key for seed in (1, 2)}
+    assert keys == {key for _, _, key in Baselines(plan).runs({"algorithm": "fedprox", "relabel.tau": 0.1, MU: 0.1})}
 
 
 def test_a_baseline_that_the_store_has_pairs_in_tables_files_and_report_alike(tmp_path: Path) -> None:
