@@ -37,7 +37,7 @@ from fedrela_bench.algorithms.base import (
     Server,
     ServerData,
 )
-from fedrela_bench.algorithms.registry import ALGORITHMS, build_algorithm, check_algorithm, register
+from fedrela_bench.algorithms.registry import ALGORITHMS, build_algorithm, check_algorithm, default_options, register
 
 __all__ = [
     "ALGORITHMS",
@@ -54,6 +54,7 @@ __all__ = [
     "check_algorithm",
     "climb",
     "creff",
+    "default_options",
     "equalization",
     "fedavg",
     "feddyn",

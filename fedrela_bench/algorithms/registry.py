@@ -51,6 +51,13 @@ def check_algorithm(name: str, options: Mapping[str, Any]) -> list[str]:
     return option_faults(kind.OptionsModel, options, "federation.options.", name)
 
 
+def default_options(name: str) -> dict[str, Any]:
+    """What each option of an algorithm is where a configuration does not say it; {} for an unknown algorithm."""
+    kind = ALGORITHMS.get(name)
+    fields = {} if kind is None else kind.OptionsModel.model_json_schema().get("properties", {})
+    return {option: field["default"] for option, field in fields.items() if "default" in field}
+
+
 def build_algorithm(name: str, options: Mapping[str, Any], num_classes: int) -> Algorithm:
     """The algorithm with validated options.
 

@@ -123,6 +123,7 @@ def _render(folders: list[Path], name: str, view: Any, formats: list[str], ctx: 
     values = {"table": table_json(made.table), "files": files, "left_out": list(made.notes)}
     print(json.dumps(values) if as_json else on_stdout(made.table))
     tell(*(f"written: {path}" for path in files), *made.notes, to_stderr=as_json)
+    tell(*(f"note: {text}" for text in made.failed if not as_json), to_stderr=True)
     return 0
 
 

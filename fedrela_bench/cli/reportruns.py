@@ -100,6 +100,7 @@ def _say_end(outcome: Outcome, made: Report | None, jobs: list[Job], as_json: bo
 
     command = jobs[0].request.resume_command if jobs[0].request is not None else ""
     files = [str(path) for path in made.files] if made is not None else []
+    common.tell(*(f"note: {text}" for text in (made.failed if made is not None else ())), to_stderr=True)
     if as_json:
         status = "interrupted" if outcome.interrupted else "failed" if outcome.exit_code else "finished"
         ended = {"status": status, "exit_code": outcome.exit_code, "settings": outcome.settings}

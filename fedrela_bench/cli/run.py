@@ -25,6 +25,8 @@ from fedrela_bench.rounds import LAST, mean_of_last
 
 if TYPE_CHECKING:
     from fedrela_bench.cli.run_folder import RunFolder
+    from fedrela_bench.config import TrialConfig
+    from fedrela_bench.data.federated import FederatedDataset
     from fedrela_bench.simulation import Simulation
     from fedrela_bench.simulation.metrics import RoundResult
 
@@ -97,8 +99,10 @@ class _Run:
         torch.set_num_threads(self.cores.threads)
         self.tell(*self.intro)
         dataset = load_dataset(self.config, data_dir)
-        self.tell(*common.data_summary(dataset))
-        self.facts = {"dataset": dataset.name, "data_digest": dataset.digest, "data_notes": list(dataset.stated)}
+        few = few_notes(self.config, dataset)
+        self.tell(*common.data_summary(dataset), *(f"note: {text}" for text in few))
+        notes = [*dataset.stated, *few]
+        self.facts = {"dataset": dataset.name, "data_digest": dataset.digest, "data_notes": notes}
         stored = self.folder.finished(dataset.digest) if self.folder else None
         if stored is not None:
             self.tell(f"{self.folder} holds this run already")
@@ -184,6 +188,19 @@ class _Run:
 
     def tell(self, *lines: str) -> None:
         common.tell(*lines, to_stderr=self.as_json)
+
+
+def few_notes(config: TrialConfig, dataset: FederatedDataset) -> list[str]:
+    """A sentence for every scored group of classes with so few test rows that single ones matter."""
+    import numpy as np
+
+    from fedrela_bench.data.testrows import few_rows
+    from fedrela_bench.simulation.setup import class_groups
+
+    counts = np.bincount(dataset.test_labels, minlength=dataset.num_classes)
+    halved = config.evaluation.selection == "test_slice"
+    found = few_rows(class_groups(config, dataset), counts.tolist(), halved, config.data.balanced_test)
+    return [group.text for group in found.values()]
 
 
 class _RoundLines:

@@ -36,7 +36,14 @@ def report_of(
     from fedrela_bench.reporting.report import render_report
 
     read = training_data_reader(ctx.params["data_dir"])
-    return render_report(studies, spec, out, formats, ctx.params["tracking_uri"], view, read)
+    return render_report(studies, spec, out, formats, ctx.params["tracking_uri"], view, read, default_options)
+
+
+def default_options(algorithm: str) -> Mapping[str, Any]:
+    """What the options of an algorithm are where a run records none."""
+    from fedrela_bench.algorithms import default_options as known
+
+    return known(algorithm)
 
 
 def _read(values: Mapping[str, Any], data_dir: Path | None) -> TrainingData:

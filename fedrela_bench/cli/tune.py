@@ -145,13 +145,15 @@ def _report(request: TuneRequest, result: StudyResult) -> None:
     """The report stage: tables of the study beside what it was compared with."""
     if "report" not in request.stages or result.status != "finished" or not result.trials:
         return
-    from fedrela_bench.cli.training_data import training_data_reader
+    from fedrela_bench.cli.training_data import default_options, training_data_reader
     from fedrela_bench.reporting.report import render_report
     from fedrela_bench.tracking.mlflow_sink import attach_report
 
     try:
-        made = render_report(request.out, uri=request.uri, read=training_data_reader(request.data_dir))
+        read = training_data_reader(request.data_dir)
+        made = render_report(request.out, uri=request.uri, read=read, options=default_options)
         result.report = [str(path) for path in made.files]
+        common.tell(*(f"note: {text}" for text in made.failed), to_stderr=True)
         attach_report(request.out, made.files, request.uri)
     except BenchError as error:
         result.warnings.append(f"no report ({error}); `{result.report_command}` writes it")

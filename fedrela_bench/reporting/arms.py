@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,22 +14,23 @@ from fedrela_bench.choice import RELABELER, SEARCHED
 from fedrela_bench.config import RelabelConfig, TrialConfig
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.neutral import neutral_values
+from fedrela_bench.reporting.baselines import parsed
 from fedrela_bench.reporting.evenness import one_per_seed, trunks_of
 from fedrela_bench.reporting.select import RoundRule, run_value, selection_metric, values_by_seed
 from fedrela_bench.reporting.source import TAGS, StudyRuns
 from fedrela_bench.reporting.spec import ReportSpec, RowSpec
 from fedrela_bench.reporting.stats import summarize
-from fedrela_bench.yaml_io import parse_scalar
 
 _OF_THE_RUN = {"seed", "relabel.tau", "relabel.start", "relabel.period", "federation.algorithm", "federation.rounds"}
 _RELABELER = ("relabel.method", "relabel.options.")
+_OPTION = "federation.options."
+DEFAULT = "default"
+"""Stands for an option that a run does not record, where the algorithm's default is not known."""
 CONTROLS = (RELABELER, SEARCHED)
 """What the tag `arm` says of runs whose relabeler is there to be compared with FedReLa."""
 OPTIONS = {f"relabel.{name}": value for name, value in RelabelConfig().model_dump(mode="json").items()}
 OPTIONS |= dict(neutral_values(TrialConfig))
 """What a run does where it records nothing; of relabelling only a relabelled one."""
-parsed = cache(parse_scalar)
-"""A recorded text as a value; few different texts stand in very many runs."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def automatic_label(frame: pd.DataFrame, group: pd.DataFrame) -> str:
     names = _varied(frame, str(first["kind"]), str(first["algorithm"]))
     names = [name for name in names if not (first["relabeler"] and name.startswith(_RELABELER))]
     names = [name for name in names if name != _RELABELER[0]]
-    return ", ".join([*parts, *(f"{_short(name, names)}={_figures(_param(first, name))}" for name in names)])
+    return ", ".join([*parts, *(f"{_short(name, names)}={_figures(_filled(first, name))}" for name in names)])
 
 
 def _short(name: str, others: Iterable[str]) -> str:
@@ -248,11 +248,26 @@ def _param(row: pd.Series[Any], name: str) -> Any:
     return parsed(value) if isinstance(value, str) else value
 
 
+def _filled(row: pd.Series[Any], name: str) -> Any:
+    """A field of a run, also where nothing is recorded since it is at what it is without being told."""
+    value = _param(row, name)
+    return OPTIONS.get(name, DEFAULT) if value is None or pd.isna(value) else value
+
+
 def _varied(frame: pd.DataFrame, kind: str, algorithm: str) -> list[str]:
-    same = ((frame["kind"] == kind) & (frame["algorithm"] == algorithm)).to_numpy()
+    """What sets runs of an algorithm apart: relabelling among those of a kind, everything else among all."""
+    own = frame[frame["algorithm"] == algorithm]
+    alike = own[own["kind"] == kind]
     names = sorted(str(name).removeprefix("param:") for name in frame.columns if str(name).startswith("param:"))
-    values = {name: frame[f"param:{name}"].to_numpy()[same] for name in names if name not in _OF_THE_RUN}
-    return [name for name, own in values.items() if len([value for value in set(own) if not pd.isna(value)]) > 1]
+    parts = {name: alike if name.startswith("relabel.") else own for name in names if name not in _OF_THE_RUN}
+    return [name for name, part in parts.items() if len(_recorded(part, name)) > 1]
+
+
+def _recorded(part: pd.DataFrame, name: str) -> set[str]:
+    """Different values of a field as text; a run that records none has the one that is never recorded."""
+    unsaid = str(OPTIONS.get(name, DEFAULT))
+    values = {unsaid if pd.isna(value) else str(value) for value in set(part[f"param:{name}"])}
+    return values if name.startswith(_OPTION) else values - {DEFAULT}
 
 
 def _filters_text(where: Mapping[str, Any]) -> str:

@@ -79,9 +79,12 @@ class Comparison:
         return uneven(self.arms)
 
     def not_paired(self, arm: Arm) -> list[str]:
-        """The seeds of an arm whose baseline is another experiment, and why."""
+        """The seeds of an arm whose baseline is another experiment, and in what."""
         found = {} if arm.is_baseline else trunks_of(self.runs, arm.runs)
-        return [f"seed {seed} ({why})" for seed, (_, why) in found.items() if why]
+        reasons: dict[str, list[str]] = {}
+        for seed, (_, why) in found.items():
+            reasons.setdefault(why, []).append(str(seed))
+        return [f"seed{'s' * (len(of) > 1)} {', '.join(of)} ({why})" for why, of in reasons.items() if why]
 
 
 def fewer(arm: Arm, count: int) -> str:

@@ -45,10 +45,12 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawn:
-    """Files with their captions, and a line for every figure that has no data."""
+    """Files with their captions, and a line for every figure that is not there."""
 
     files: dict[Path, str]
     left_out: tuple[str, ...]
+    failed: tuple[str, ...] = ()
+    """Those of `left_out` that should be there, but drawing them failed."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ def draw_figures(
 ) -> Drawn:
     """Draw the figures of a spec as ``<folder>/<stem>_<what>.png``, in its order; equal studies give equal bytes.
 
+    A figure that fails, for whatever reason, costs neither the others nor the tables.
+
     Args:
         runs: the study.
         spec: its `figures`, and what they show.
@@ -102,6 +106,7 @@ def draw_figures(
     context = Context(runs, spec, Evidence(runs, read), published)
     files: dict[Path, str] = {}
     left_out: list[str] = []
+    failed: list[str] = []
     for name in dict.fromkeys(spec.figures):
         try:
             for picture in FIGURES[name](context):
@@ -110,7 +115,11 @@ def draw_figures(
                 files[path] = picture.caption
         except BenchError as error:
             left_out.append(f"figure {name} is left out: {error}")
-    return Drawn(files, tuple(left_out))
+        except Exception as error:
+            why = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+            failed.append(f"figure {name} is left out: it could not be drawn ({why})")
+            left_out.append(failed[-1])
+    return Drawn(files, tuple(left_out), tuple(failed))
 
 
 def _curves(context: Context) -> Iterator[Picture]:

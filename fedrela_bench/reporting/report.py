@@ -9,6 +9,7 @@ from pathlib import Path
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.arms import usable
 from fedrela_bench.reporting.build import build_table
+from fedrela_bench.reporting.defaults import OptionReader, with_defaults
 from fedrela_bench.reporting.evidence import DataReader
 from fedrela_bench.reporting.gather import no_runs, read_studies, study_folders
 from fedrela_bench.reporting.grid import build_grid, setting_runs, setting_spec
@@ -32,6 +33,8 @@ class Report:
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
     """Figures that are left out, and why."""
+    failed: tuple[str, ...] = ()
+    """Those of them that could not be drawn."""
 
 
 def render_report(
@@ -42,6 +45,7 @@ def render_report(
     uri: str | None = None,
     view: View | None = None,
     read: DataReader | None = None,
+    options: OptionReader | None = None,
 ) -> Report:
     """Read one or several studies and write one report; the same studies give the same bytes.
 
@@ -53,6 +57,7 @@ def render_report(
         uri: the MLflow store, where it is not the recorded one.
         view: which settings are shown, and how.
         read: reads the training data of a recorded configuration, for figures that show images.
+        options: tells the defaults of an algorithm's options, which runs do not record.
 
     Raises:
         ConfigError: faults of the spec, a study of another dataset, or one without a finished run.
@@ -61,17 +66,19 @@ def render_report(
     folders = [studies] if isinstance(studies, Path) else list(studies)
     loaded, published = load_spec(spec)
     wanted = (view or View()).of(loaded)
-    runs = read_studies(folders, uri) if folders else no_runs()
+    runs = with_defaults(read_studies(folders, uri), options) if folders else no_runs()
     table = _table(runs, wanted, published, folders)
     folder, stem = out or (folders[0] if folders else Path()) / "report", find_spec(spec).stem
     try:
+        # First without figures: whatever happens while those are drawn, the numbers are there.
+        write_table(table, folder, stem, formats)
         drawn = _figures(runs, wanted, folder, stem, published, read)
         mark = f" {DAGGER}" if any(note.startswith(DAGGER) for note in table.notes) else ""
         pictures = [(path.name, f"{caption}{mark}") for path, caption in drawn.files.items()]
         files = [*write_table(table, folder, stem, formats, pictures, drawn.left_out), *drawn.files]
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
-    return Report(table, tuple(files), drawn.left_out)
+    return Report(table, tuple(files), drawn.left_out, drawn.failed)
 
 
 def _table(runs: StudyRuns, spec: ReportSpec, published: Published | None, folders: Sequence[Path]) -> Table:
@@ -97,6 +104,7 @@ def _figures(
         return draw_figures(runs, spec, folder, stem, published, read)
     files: dict[Path, str] = {}
     left_out: list[str] = []
+    failed: list[str] = []
     several = len(spec.settings) > 1
     for setting in spec.settings:
         own, name = setting_runs(runs, setting), f"{stem}_{slug(setting.title)}" if several else stem
@@ -105,7 +113,8 @@ def _figures(
             made = draw_figures(own, setting_spec(spec, setting), folder, name, published, read)
             files |= {path: f"{before}{caption}" for path, caption in made.files.items()}
             left_out += [f"{before}{text}" for text in made.left_out]
-    return Drawn(files, tuple(left_out))
+            failed += [f"{before}{text}" for text in made.failed]
+    return Drawn(files, tuple(left_out), tuple(failed))
 
 
 def _require_finished(runs: StudyRuns, study: Path) -> None:

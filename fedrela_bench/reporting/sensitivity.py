@@ -120,13 +120,19 @@ def _line(runs: StudyRuns, spec: ReportSpec, parameter: str, metrics: Sequence[s
         std=_columns([_std(own) for own, _, _ in numbers], rows + 1),
         gain=_columns([gap.mean(axis=1) for _, gap, _ in numbers], rows),
         gain_std=_columns([_std(gap) for _, gap, _ in numbers], rows),
-        base=np.mean([base.mean(axis=1) for _, _, base in cloud], axis=0),
+        base=_mean_of_known([base.mean(axis=1) for _, _, base in cloud]),
         cloud_x=_percent(found, parameter),
         cloud=_columns([own.mean(axis=1) for own, _, _ in cloud], rows + 1),
         cloud_gain=_columns([gap.mean(axis=1) for _, gap, _ in cloud], rows),
         fixed=", ".join(fixed),
         seeds=tuple(sorted({seed for trial in found for seed in trial.seeds})),
     )
+
+
+def _mean_of_known(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """(M,) mean over trials; those without a baseline of their own have none to give."""
+    known = [part for part in parts if not np.isnan(part).any()]
+    return np.asarray(np.mean(known or list(parts), axis=0))
 
 
 def _columns(parts: Sequence[np.ndarray], rows: int) -> np.ndarray:

@@ -76,15 +76,24 @@ def notes_of(given: Comparison, columns: Sequence[Column], rows: Sequence[Cells]
     yield from _fewer_seeds(columns, rows)
     yield from uneven_notes(given.arms)
     yield from _slowed(given)
-    for arm in given.arms:
-        if refused := given.not_paired(arm):
-            yield f"Not paired, since the baseline is another experiment: {arm.label}, {', '.join(refused)}."
+    yield from _not_paired(given)
     yield from control_notes(given)
     missing = [arm.label for arm in given.arms if not len(arm.runs)]
     if missing:
         yield f"No finished run fits: {'; '.join(missing)}."
     yield from _left_out(given)
     yield from given.spec.notes
+
+
+def _not_paired(given: Comparison) -> Iterator[str]:
+    refused = {arm.label: found for arm in given.arms if (found := given.not_paired(arm))}
+    for label, found in refused.items():
+        yield f"Not paired, since the baseline is another experiment: {label}, {', '.join(found)}."
+    if refused:
+        yield (
+            "For the Δ of rows that are not paired compute the baseline of their own settings; where a study searches "
+            "such settings, its `fedrela-bench tune` command, typed again, ends with the commands for that."
+        )
 
 
 def _seeds(given: Comparison) -> str:

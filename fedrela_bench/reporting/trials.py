@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fedrela_bench.choice import RELABELER
-from fedrela_bench.reporting.arms import OPTIONS, Arm, configurations, filtered, parsed, usable
+from fedrela_bench.reporting.arms import OPTIONS, Arm, configurations, filtered, usable
+from fedrela_bench.reporting.baselines import parsed
 
 if TYPE_CHECKING:
     from fedrela_bench.reporting.source import StudyRuns

@@ -1,5 +1,6 @@
 """The federated simulator; knows nothing of tuning, tracking or reports."""
 
+from fedrela_bench.algorithms import default_options
 from fedrela_bench.simulation.firstpass import PosteriorFolder, PosteriorStore
 from fedrela_bench.simulation.loop import Simulation
 from fedrela_bench.simulation.metrics import RoundResult, shot_groups
@@ -13,6 +14,7 @@ __all__ = [
     "RoundResult",
     "Simulation",
     "Snapshot",
+    "default_options",
     "load_snapshot",
     "save_snapshot",
     "shot_groups",

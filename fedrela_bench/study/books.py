@@ -7,15 +7,16 @@ from collections.abc import Sequence
 
 from fedrela_bench.choice import SEARCHED
 from fedrela_bench.config import TrialConfig
-from fedrela_bench.nested import Json
+from fedrela_bench.nested import Json, digest
 from fedrela_bench.study.batch import Crew
 from fedrela_bench.study.confirm import fixed_arms
 from fedrela_bench.study.controls import is_control, relabeler_text
 from fedrela_bench.study.interrupt import Interrupts
 from fedrela_bench.study.ledger import Ledger, Proposal
 from fedrela_bench.study.nodes import Nodes
+from fedrela_bench.study.pairing import Baselines
 from fedrela_bench.study.plan import Outcome, Plan, Trunk
-from fedrela_bench.study.results import label
+from fedrela_bench.study.results import Row, label, own_baselines
 from fedrela_bench.study.space import ALGORITHM
 from fedrela_bench.tracking.manifest import Manifest, Record
 from fedrela_bench.tracking.progress import Item, Progress
@@ -140,6 +141,28 @@ class Books:
                     tags={**self._tags(point[ALGORITHM], seed, key), **{k: v for k, v in said.items() if v}},
                 )
             )
+
+    def list_baselines(self, rows: Sequence[Row], seeds: Sequence[int]) -> None:
+        """Put baselines behind the gains of rows on the tracking list where they are not their algorithm's."""
+        baselines = Baselines(self.plan, seeds)
+        for row in own_baselines(rows, baselines):
+            for seed, config, key in baselines.runs(row.point):
+                entry = self.plan.runtime.store.entry("trunk", key)
+                name = f"baseline/{row.algorithm}/{digest(dict(row.point))[:12]}"
+                self.manifest.add(
+                    Record(
+                        kind="trunk",
+                        key=key,
+                        folder=self.manifest.relative(entry.folder),
+                        algorithm=row.algorithm,
+                        seed=seed,
+                        config=self._shown(config),
+                        name=f"{label(row.point)} baseline seed {seed}",
+                        created=time.time(),
+                        trunk_key=key,
+                        tags=self._tags(row.algorithm, seed, name),
+                    )
+                )
 
     def started(self, proposal: Proposal) -> None:
         """A trial begins."""

@@ -9,6 +9,7 @@ from fedrela_bench.intervals import CONFIDENCE, INTERVAL_FROM, interval_text
 from fedrela_bench.rounds import ROUND_RULE, ROUND_RULES
 from fedrela_bench.stacks import Stack, filled, screen, stacked
 from fedrela_bench.study.results import PairedGain, Row, StudyResult
+from fedrela_bench.study.unpaired import unpaired_lines
 
 DAGGER = "†"
 MORE_SEEDS = 5
@@ -54,7 +55,7 @@ def next_steps(result: StudyResult) -> Iterator[str]:
         yield f"report: {page}{f' and {more} more beside it' if more else ''}"
     commands = {} if result.report else {"report": result.report_command}
     commands |= {"MLflow UI": result.ui_command, "Optuna dashboard": result.dashboard_command}
-    yield from _named({**commands, **_more_seeds(result)})
+    yield from _named({**commands, **_more_seeds(result), **result.baseline_commands})
 
 
 def _named(commands: dict[str, str]) -> Iterator[str]:
@@ -78,7 +79,8 @@ def _table(result: StudyResult, rows: Sequence[Row], seeds: Sequence[int]) -> li
     stacks = [_stack(rows, name, place) for place, name in enumerate(result.objectives)]
     stacks += [_stack(rows, name, None) for name in reported]
     width = screen()[0]
-    return [*stacked([row.label for row in rows], stacks, width), *filled([_legend(rows, seeds)], width)]
+    told = [_legend(rows, seeds), *unpaired_lines(rows)]
+    return [*stacked([row.label for row in rows], stacks, width), *filled(told, width)]
 
 
 def _stack(rows: Sequence[Row], metric: str, place: int | None) -> Stack:

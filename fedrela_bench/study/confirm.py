@@ -11,8 +11,9 @@ from fedrela_bench.config import PUBLISHED, TrialConfig
 from fedrela_bench.nested import Json
 from fedrela_bench.study.controls import candidates, is_control, relabeler_text
 from fedrela_bench.study.ledger import Ledger
-from fedrela_bench.study.plan import Outcome, Plan
-from fedrela_bench.study.results import Row, choose, collect, gains_over, label, paired_gains, pareto_front
+from fedrela_bench.study.pairing import Baselines
+from fedrela_bench.study.plan import Plan
+from fedrela_bench.study.results import Row, choose, collect, label, over_baseline, paired_gains, pareto_front
 from fedrela_bench.study.space import ALGORITHM, PAPER_DEFAULT
 
 RACE_SEEDS = 3
@@ -107,18 +108,15 @@ def _fixed(algorithm: str, base_config: TrialConfig, drop: float | None) -> list
 
 
 def confirmed_rows(plan: Plan, arms: Sequence[Arm], seeds: Sequence[int]) -> list[Row]:
-    """What the arms reached over all seeds, each beside its algorithm's baseline over the same seeds."""
-    rows, baselines = list[Row](), dict[str, Outcome | None]()
+    """What the arms reached over all seeds, each beside its baseline over the same seeds."""
+    rows, baselines = list[Row](), Baselines(plan, seeds)
     for arm in arms:
         outcome = plan.answer(arm.point, seeds)
         if outcome is None:
             continue
         algorithm = arm.point[ALGORITHM]
-        base = baselines.setdefault(algorithm, plan.baseline(algorithm, seeds))
-        itself = base is not None and base.keys == outcome.keys
-        gains = () if itself else gains_over(outcome, base)
-        paired = {} if itself else paired_gains(outcome, base)
-        row = Row(arm.name, algorithm, arm.point, outcome, gains, arm.number, paired, arm.role, arm.partner)
+        row = Row(arm.name, algorithm, arm.point, outcome, (), arm.number, {}, arm.role, arm.partner)
+        row = over_baseline(row, baselines)
         rows.append(row if not arm.partner else _beside(row, plan, seeds, rows))
     return rows
 

@@ -15,9 +15,11 @@ from fedrela_bench.study.closing import confirmed_lines, next_steps, once, paret
 from fedrela_bench.study.confirm import CONTROL, DROP
 from fedrela_bench.study.controls import difference_lines, difference_table
 from fedrela_bench.study.files import write_atomic
+from fedrela_bench.study.pairing import Baselines
 from fedrela_bench.study.plan import Plan
-from fedrela_bench.study.results import Row, StudyResult, better_founded, choose, pareto_front
+from fedrela_bench.study.results import Row, StudyResult, better_founded, choose, own_baselines, pareto_front
 from fedrela_bench.study.space import ALGORITHM
+from fedrela_bench.study.unpaired import unlike_text, unpaired_lines
 from fedrela_bench.words import counted
 
 
@@ -40,7 +42,8 @@ def _csv(rows: Sequence[Row], objectives: Sequence[str]) -> str:
     fields = sorted({name for row in rows for name in row.point if name != ALGORITHM})
     metrics = sorted({name for row in rows for name in row.outcome.metrics if name not in objectives})
     spread = sorted({name for row in rows for name in row.outcome.std})
-    header = ["trial", "algorithm", *fields, "status", *objectives, *(f"gain {name}" for name in objectives)]
+    unpaired = ["baseline differs"] if any(row.unlike for row in rows) else []
+    header = ["trial", "algorithm", *fields, "status", *objectives, *(f"gain {name}" for name in objectives), *unpaired]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([*header, *metrics, *(f"std {name}" for name in spread), "seeds", "keys", "error"])
@@ -54,6 +57,7 @@ def _csv(rows: Sequence[Row], objectives: Sequence[str]) -> str:
         numbers = [
             *outcome.values,
             *(row.gains or [""] * len(objectives)),
+            *(unlike_text(row.unlike) for _ in unpaired),
             *(outcome.metrics.get(m, "") for m in metrics),
         ]
         end = [*(outcome.std.get(m, "") for m in spread), len(outcome.keys), " ".join(outcome.keys), outcome.error]
@@ -81,6 +85,7 @@ def _behind(plan: Plan, result: StudyResult) -> StudyResult:
         return result
     known = {name: plan.baseline(name, result.confirm_seeds) for name in plan.bases}
     rows = [Row(f"{name} (baseline)", name, {}, outcome) for name, outcome in known.items() if outcome is not None]
+    rows += own_baselines(result.confirmed, Baselines(plan, result.confirm_seeds))
     return replace(result, seeds=result.confirm_seeds, baselines=rows)
 
 
@@ -98,10 +103,10 @@ def _header(name: str, row: Row, result: StudyResult, seed: int, own: Mapping[st
         f"{'Balanced choice' if name == 'balanced' else f'Best {name}'} of the study on {result.dataset}: {row.label}",
         f"{_percent(result.objectives, row.outcome.values)} ({rule})",
     ]
-    base = next((other for other in result.baselines if other.algorithm == row.algorithm), None)
-    if base is not None and row.gains:
+    if row.gains:
         gains = ", ".join(f"{100 * gain:+.2f}" for gain in row.gains)
-        lines.append(f"its baseline: {_percent(result.objectives, base.outcome.values)} (gain {gains})")
+        lines.append(f"its baseline: {_percent(result.objectives, row.base)} (gain {gains})")
+    lines += unpaired_lines([row])
     lines += [f"note: {text}" for text in _not_better(name, row, result)]
     repeated = {metric: value for metric, value in own.items() if metric.startswith("test/")}
     lines.append(f"This file is trial {row.number} with seed {seed}, which reached ({ROUND_RULES[ROUND_RULE]}):")
@@ -130,7 +135,7 @@ def render_text(result: StudyResult) -> str:
     """The closing text: Pareto table against the baseline, files and commands."""
     width = screen()[0]
     lines = [*filled([_headline(result)], width), ""]
-    shown = _shown(result)
+    shown = shown_rows(result)
     lines += pareto_lines(result, shown) if shown else ["nothing finished yet"]
     lines += _confirmed(result)
     lines += ["", *filled(_remarks(result), width)]
@@ -178,7 +183,7 @@ def _told_apart(result: StudyResult) -> list[str]:
     return lines
 
 
-def _shown(result: StudyResult) -> list[Row]:
+def shown_rows(result: StudyResult) -> list[Row]:
     """`_front`, under the names of the confirm stage, too, where that adds no runs."""
     rows = _front(result)
     return rows if not rows or _added(result) else once([*rows, *result.confirmed])
@@ -221,7 +226,7 @@ def counts_of(
     """
     rounds = max(base.federation.rounds for base in plan.bases.values())
     shared = {trunk.entry.key: 0 for trunk in plan.trunks()}
-    shared |= dict.fromkeys((key for row in result.baselines for key in row.outcome.keys), rounds)
+    shared |= dict.fromkeys((key for row in result.baselines if not row.point for key in row.outcome.keys), rounds)
     finished = [trunk.entry for trunk in (plan.trunks(result.confirm_seeds, ()) if result.confirm_seeds else ())]
     shared |= {entry.key: rounds for entry in finished if (entry.folder / "result.json").exists()}
     alone = dict(shared)

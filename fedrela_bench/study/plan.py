@@ -176,6 +176,10 @@ class Plan:
     def baseline(self, algorithm: str, seeds: Sequence[int] | None = None) -> Outcome | None:
         """An algorithm's baseline over all seeds, when it is finished."""
         trunks = [trunk for trunk in self.trunks(seeds) if trunk.algorithm == algorithm]
-        results = [self.runtime.store.result("trunk", trunk.entry.key) for trunk in trunks]
+        return self.finished([trunk.entry.key for trunk in trunks])
+
+    def finished(self, keys: Sequence[str]) -> Outcome | None:
+        """The outcome of baselines by their keys in the store, one per seed, when all of them are finished."""
+        results = [self.runtime.store.result("trunk", key) for key in keys]
         known = [result for result in results if result is not None]
         return combine(known, self.request.objectives) if len(known) == len(results) else None

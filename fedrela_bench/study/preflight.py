@@ -156,7 +156,7 @@ def make_plan(
         request.out.resolve(),
         snapshot_bytes={name: size.snapshot for name, size in survey.sizes.items()},
         posterior_bytes={name: size.posteriors for name, size in survey.sizes.items()},
-        data_notes=tuple(dict.fromkeys([*survey.stated, *told])),
+        data_notes=tuple(dict.fromkeys([*survey.notes, *told])),
         model_bytes={name: size.model for name, size in survey.sizes.items()},
         datasets=survey.facts,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +15,7 @@ from fedrela_bench.intervals import bootstrap_interval, t_interval
 from fedrela_bench.nested import Json
 from fedrela_bench.study.controls import candidates
 from fedrela_bench.study.ledger import Ledger
+from fedrela_bench.study.pairing import Baselines, Differences, without_relabelling
 from fedrela_bench.study.plan import Outcome, Plan
 from fedrela_bench.study.space import ALGORITHM
 
@@ -47,7 +48,7 @@ class Row:
     point: Mapping[str, Any]
     outcome: Outcome
     gains: tuple[float, ...] = ()
-    """Objectives minus those of the algorithm's baseline."""
+    """Objectives minus those of the baseline of the same configuration; () where none is finished."""
     number: int | None = None
     """Optuna trial; None for a baseline."""
     paired: Mapping[str, PairedGain] = field(default_factory=dict)
@@ -60,6 +61,10 @@ class Row:
     """... what relabels in it, ..."""
     against: Mapping[str, PairedGain] = field(default_factory=dict)
     """... and what the other row has over it, in every metric of both."""
+    base: tuple[float, ...] = ()
+    """Objectives of the baseline that `gains` are over."""
+    unlike: Differences = field(default_factory=dict)
+    """Where there are no gains since the baseline is another configuration: in what."""
 
     def to_json(self) -> Json:
         """Plain values."""
@@ -76,6 +81,7 @@ class Row:
             "values": list(outcome.values),
             "gains": list(self.gains),
             "paired": {name: asdict(gain) for name, gain in self.paired.items()},
+            "unlike_baseline": {name: list(values) for name, values in self.unlike.items()},
             "metrics": dict(outcome.metrics),
             "std": dict(outcome.std),
             "keys": list(outcome.keys),
@@ -113,6 +119,8 @@ class StudyResult:
     """Files of the report stage."""
     report_command: str = ""
     resume_command: str = ""
+    baseline_commands: dict[str, str] = field(default_factory=dict)
+    """Compute the baselines that rows without gains lack, by what they are for."""
 
     def best_command(self, name: str) -> str:
         """What to type to repeat a recommended configuration on its first seed."""
@@ -130,7 +138,7 @@ class StudyResult:
         }
         commands = {
             name: getattr(self, name)
-            for name in ("ui_command", "report_command", "resume_command", "dashboard_command")
+            for name in ("ui_command", "report_command", "resume_command", "dashboard_command", "baseline_commands")
         }
         best = {name: str(path) for name, path in self.best.items()}
         shown = {"out": str(self.out), "objectives": list(self.objectives), "seeds": list(self.seeds), "best": best}
@@ -140,18 +148,43 @@ class StudyResult:
 
 
 def collect(plan: Plan, ledgers: Sequence[Ledger]) -> tuple[list[Row], list[Row]]:
-    """Baselines that are finished, and all trials in the order of their numbers."""
-    baselines = {name: outcome for name in plan.bases if (outcome := plan.baseline(name)) is not None}
-    rows = [Row(f"{name} (baseline)", name, {}, outcome) for name, outcome in baselines.items()]
-    trials = []
+    """Baselines that are finished, and all trials in the order of their numbers.
+
+    The baselines are those of the algorithms, followed by those that the store has of trials with other settings than
+    relabelling.
+    """
+    known = {name: outcome for name in plan.bases if (outcome := plan.baseline(name)) is not None}
+    rows = [Row(f"{name} (baseline)", name, {}, outcome) for name, outcome in known.items()]
+    baselines, trials = Baselines(plan), list[Row]()
     for ledger in ledgers:
         for key, outcome in {**ledger.finished, **ledger.failed}.items():
             point, number = ledger.points[key], ledger.numbers[key]
-            gains = gains_over(outcome, baselines.get(point[ALGORITHM]))
-            paired = paired_gains(outcome, baselines.get(point[ALGORITHM]))
-            trials.append(Row(label(point), point[ALGORITHM], point, outcome, gains, number, paired))
+            trials.append(over_baseline(Row(label(point), point[ALGORITHM], point, outcome, number=number), baselines))
     several, order = len(ledgers) > 1, list(plan.bases)
-    return rows, sorted(trials, key=lambda row: (order.index(row.algorithm) if several else 0, row.number or 0))
+    trials.sort(key=lambda row: (order.index(row.algorithm) if several else 0, row.number or 0))
+    return [*rows, *own_baselines(trials, baselines)], trials
+
+
+def over_baseline(row: Row, baselines: Baselines) -> Row:
+    """A row with its gains over the baseline of its configuration, or with why it has none."""
+    base = baselines.of(row.point)
+    if not row.outcome.valid or (base is not None and base.keys == row.outcome.keys):
+        return row
+    if base is None:
+        return replace(row, unlike=baselines.unlike(row.point))
+    gains, paired = gains_over(row.outcome, base), paired_gains(row.outcome, base)
+    return replace(row, gains=gains, paired=paired, base=base.values)
+
+
+def own_baselines(rows: Sequence[Row], baselines: Baselines) -> list[Row]:
+    """The baselines behind the gains of rows that are not their algorithm's."""
+    found: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        outcome = baselines.of(row.point) if row.gains and baselines.unlike(row.point) else None
+        if outcome is not None:
+            point = without_relabelling(row.point)
+            found.setdefault(outcome.keys, Row(f"{label(point)} (baseline)", row.algorithm, point, outcome))
+    return list(found.values())
 
 
 def gains_over(outcome: Outcome, base: Outcome | None) -> tuple[float, ...]:

@@ -16,13 +16,14 @@ from fedrela_bench.study.controls import candidates
 from fedrela_bench.study.identity import register, study_lock, summarise, update
 from fedrela_bench.study.interrupt import Interrupts
 from fedrela_bench.study.models import best_records, free_models
-from fedrela_bench.study.output import counts_of, render_text, write_best, write_tables
+from fedrela_bench.study.output import counts_of, render_text, shown_rows, write_best, write_tables
 from fedrela_bench.study.plan import Plan
 from fedrela_bench.study.preflight import STOP_FILE, Checked, make_plan, preflight
 from fedrela_bench.study.request import TuneRequest
 from fedrela_bench.study.results import StudyResult, best_rows, collect, pareto_front
 from fedrela_bench.study.stages import DEFAULTS_ONLY, Session
 from fedrela_bench.study.tuner import drop_tune_folder
+from fedrela_bench.study.unpaired import write_baselines
 from fedrela_bench.study.work import JOURNAL, Work, open_ledgers
 from fedrela_bench.tracking.manifest import Manifest
 from fedrela_bench.tracking.mlflow_sink import Sink
@@ -148,6 +149,10 @@ def _conclude(session: Session, sink: Sink | None, warnings: list[str], began: f
         resume_command=request.resume_command,
         sources=request.sources,
     )
+    session.list_baselines(trials, plan.seeds)
+    session.list_baselines(result.confirmed, request.final_seeds)
+    lacking = [*shown_rows(result), *result.confirmed]
+    result.baseline_commands = write_baselines(plan, lacking, request.final_seeds if confirming else plan.seeds)
     computed = {"trunks_computed": session.trunks_computed, "cells_computed": len(session.computed)}
     computed["rounds_computed"] = session.rounds_computed
     computed["cells_reused"] = session.cells_reused

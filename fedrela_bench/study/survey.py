@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from fedrela_bench.config import TrialConfig
+from fedrela_bench.data.testrows import FewRows, few_rows
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.nested import Json, canonical_json
 from fedrela_bench.study.faults import Faults
@@ -38,6 +39,8 @@ class Survey:
     """What a reader should know of every dataset, by its digest."""
     stated: list[str] = field(default_factory=list)
     """What must be said about the data, which is the same for every seed."""
+    few: dict[str, FewRows] = field(default_factory=dict)
+    """Groups with few test rows; where groups follow the partition, as few as some seed leaves."""
     measured: set[str] | None = None
     """Accuracies that the data of every algorithm and seed have; None before any were loaded."""
     _known: dict[str, str] = field(default_factory=dict)
@@ -61,6 +64,7 @@ class Survey:
                 if index == 0:
                     self._check(config, dataset)
                 self._measure(config, dataset)
+                self._count(config, self.facts[dataset.digest])
             digests[algorithm, seed] = self._known[name]
         self.digests |= digests
 
@@ -77,6 +81,17 @@ class Survey:
         measured = set(self.request.engine.measured(config, dataset))
         _check_objectives(self.request, measured)
         self.measured = measured if self.measured is None else self.measured & measured
+
+    def _count(self, config: TrialConfig, facts: Json) -> None:
+        halved = config.evaluation.selection == "test_slice"
+        found = few_rows(facts.get("groups", {}), facts.get("test_counts", ()), halved, config.data.balanced_test)
+        for name, group in found.items():
+            self.few[name] = min(group, self.few.get(name, group), key=lambda few: few.reported)
+
+    @property
+    def notes(self) -> list[str]:
+        """What belongs to every number."""
+        return [*self.stated, *(group.text for group in self.few.values())]
 
 
 def with_objectives(request: TuneRequest, measured: set[str] | None) -> tuple[TuneRequest, list[str]]:

@@ -45,6 +45,7 @@ def test_a_run_tells_and_keeps_it(table: str, tmp_path: Path, capsys: Capture) -
     kept = json.loads((tmp_path / "run" / "result.json").read_text())["data_notes"]
     assert kept[:2] == [SPLIT, NAMED]
     assert kept[2].startswith("the server's test set is balanced by resampling")
+    assert kept[3:] and all(" test rows: one row is " in note and f"note: {note}" in text for note in kept[3:])
     assert "clients: auto" in (tmp_path / "run" / "config.yaml").read_text()
     # The same command finds its result again.
     assert call("run", "--dataset", f"{table}_natural", *short, "--out", tmp_path / "run") == 0
@@ -87,10 +88,12 @@ def test_a_study_records_it_and_its_reports_show_it(
     space = {"algorithm": "fedavg", "objectives": ["overall"]}
     made = replace(request(tmp_path / "study", space, SimulationEngine()), bases={"fedavg": base})
     plan = preflight(made).plan
-    assert plan.data_notes == (SPLIT, NAMED)
+    assert plan.data_notes[:2] == (SPLIT, NAMED)
+    few = plan.data_notes[2:]
+    assert few and all(" in the reported half): one row is " in note for note in few)
     register(plan)
     record = json.loads((tmp_path / "study" / "study.json").read_text())
-    assert record["data_notes"] == [SPLIT, NAMED]
+    assert record["data_notes"] == [SPLIT, NAMED, *few]
     assert record["identity"]["bases"]["fedavg"]["federation"]["clients"] == "auto"
 
     experiment = SimpleNamespace(experiment_id="1")
@@ -100,7 +103,7 @@ def test_a_study_records_it_and_its_reports_show_it(
     runs = source.read_study(tmp_path / "study")
     spec = ReportSpec.model_validate({"title": "t", "metrics": ["overall"], "rows": [{"runs": {"kind": "trunk"}}]})
     shown = build_table(runs, spec)
-    assert dict(shown.facts)["data"] == f"{SPLIT}; {NAMED}"
+    assert dict(shown.facts)["data"] == "; ".join([SPLIT, NAMED, *few])
     texts = {name: render(shown) for name, render in RENDERERS.items()}
     assert set(texts) >= {"md", "csv", "tex"}
     for name, text in texts.items():

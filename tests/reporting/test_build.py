@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.reporting.arms import automatic_label, filtered, pareto
 from fedrela_bench.reporting.build import build_table
+from fedrela_bench.reporting.defaults import with_defaults
 from fedrela_bench.reporting.grid import setting_spec
 from fedrela_bench.reporting.render import RENDERERS
 from fedrela_bench.reporting.select import split_text
+from fedrela_bench.reporting.source import StudyRuns
 from fedrela_bench.reporting.spec import ReportSpec, load_spec
 from fedrela_bench.reporting.table import Gain, Measure, Table
 from tests.reporting.fakes import row, rows, study, two_algorithms
@@ -57,6 +59,51 @@ def test_a_searched_training_field_stands_in_the_label() -> None:
     runs = study([*(item for item in rows() if item["config_key"] != "b"), *changed])
     group = filtered(runs.frame, {"kind": "cell", "relabel.tau": 0.1})
     assert automatic_label(runs.frame, group) == "fedavg, τ=0.1, T=8 of 10, lr=0.1"
+
+
+def with_option(value: dict[str, str]) -> StudyRuns:
+    """The fake study, some of whose configurations record an option of the algorithm."""
+    name = "param:federation.options.server_lr"
+    recorded = {config: {name: text} for config, text in value.items()}
+    return study([{**item, **recorded.get(item["config_key"], {})} for item in rows()])
+
+
+@pytest.mark.parametrize(("known", "shown"), [({"server_lr": 1.0}, "1"), ({}, "default")])
+def test_an_option_that_a_run_does_not_record_stands_in_the_label_at_its_default(
+    known: dict[str, Any], shown: str
+) -> None:
+    runs = with_defaults(with_option({"b": "0.3"}), lambda algorithm: known)
+    table = build_table(runs, spec(rows=EACH))
+    assert column(table, "arm") == [
+        f"fedavg, server_lr={shown}",
+        f"fedavg, τ=0.05, T=8 of 10, server_lr={shown}",
+        "fedavg, τ=0.1, T=8 of 10, server_lr=0.3",
+    ]
+
+
+def test_every_option_that_differs_is_named_and_none_that_does_not() -> None:
+    runs = with_option({"baseline/fedavg": "0.3", "a": "0.3", "b": "0.3"})
+    assert "server_lr" not in str(column(build_table(runs, spec(rows=EACH)), "arm"))
+    assert with_defaults(runs, lambda algorithm: {"server_lr": 1.0}) is runs
+    runs = with_defaults(with_option({"a": "1.0"}), lambda algorithm: {"server_lr": 1.0})
+    assert "server_lr" not in str(column(build_table(runs, spec(rows=EACH)), "arm"))
+
+
+def test_a_run_at_the_default_is_paired_whether_or_not_it_records_that() -> None:
+    said = with_option({"a": "1.0"}).frame.to_dict("records")
+    said = [{**item, "trunk_key": f"said/{item['seed']}"} if item["config_key"] == "a" else item for item in said]
+    alike = with_defaults(study(said), lambda algorithm: {"server_lr": 1.0})
+    assert [gain and round(gain.value, 6) for gain in column(build_table(alike, spec(rows=EACH)), "overall_gain")] == [
+        None,
+        3.0,
+        0.0,
+    ]
+    other = with_defaults(study(said), lambda algorithm: {"server_lr": 0.5})
+    table = build_table(other, spec(rows=EACH))
+    assert column(table, "overall_gain")[1] is None and column(table, "overall_gain")[2] is not None
+    label = column(table, "arm")[1]
+    why = "(federation.options.server_lr 1.0 against 0.5)"
+    assert f"Not paired, since the baseline is another experiment: {label}, seeds 1, 2, 3 {why}." in table.notes
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,24 @@ def test_json_is_all_there_is_on_standard_output(
     assert "written: " in err and "figure gallery is left out" in err
 
 
+def test_a_report_does_not_end_with_a_figure_that_fails(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = []
+
+    def fails(*given: object) -> None:
+        before.extend(path.name for path in tmp_path.iterdir())
+        raise ValueError("no luck")
+
+    monkeypatch.setattr("fedrela_bench.reporting.pictures.draw_pareto", fails)
+    out, err = report([str(folder), "--out", str(tmp_path), "--format", "md"], monkeypatch, capsys)
+    line = "figure pareto is left out: it could not be drawn (ValueError: no luck)"
+    assert "study.md" in before
+    assert line in out and err == f"note: {line}\n"
+    text = (tmp_path / "study.md").read_text()
+    assert f"- {line}" in text and "study_overall.png" in text and "study_pareto.png" not in text
+
+
 def test_nothing_is_coloured_where_standard_output_is_a_pipe(folder: Path, tmp_path: Path) -> None:
     code = "import sys; from fedrela_bench.cli import main; sys.exit(main())"
     arguments = [sys.executable, "-c", code, "report", str(folder), "--out", str(tmp_path), "--format", "csv"]

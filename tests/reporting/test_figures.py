@@ -9,6 +9,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from fedrela_bench.reporting import pictures
 from fedrela_bench.reporting.build import table_arms
 from fedrela_bench.reporting.canvas import COLOURS, HATCHES, MARKERS, seeds_text, short_name, style_of, tint, what_text
 from fedrela_bench.reporting.curves import Curve, curves, curves_title, draw_curves
@@ -273,6 +274,17 @@ def test_a_figure_without_data_is_left_out_with_its_reason(tmp_path: Path) -> No
         for name in ("start", "classes", "flow", "gallery", "clients", "importance", "parallel")
     ]
     assert drawn.left_out[-2].endswith("needs 12 configurations and 2 settings that vary, has 2 and 1")
+
+
+def test_a_figure_whose_drawing_fails_costs_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> None:
+        raise ValueError("no\nluck")
+
+    monkeypatch.setattr(pictures, "draw_pareto", fails)
+    drawn = draw_figures(study(), study_spec("pareto", "curves", "flow"), tmp_path, "s")
+    assert [path.name for path in drawn.files] == ["s_overall.png", "s_tail.png"]
+    assert drawn.failed == ("figure pareto is left out: it could not be drawn (ValueError: no luck)",)
+    assert drawn.left_out[0] == drawn.failed[0] and drawn.left_out[1].startswith("figure flow is left out: ")
 
 
 def complete() -> StudyRuns:
