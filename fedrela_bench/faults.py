@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-PLUGGABLE = ("algorithm", "model", "relabeler", "schedule", "relabeler or schedule", "search space")
+PLUGGABLE = ("algorithm", "model", "relabeler", "schedule", "relabeler or schedule")
 """Kinds of names that plugins bring."""
 OWN = " (one of your own: --plugin FILE)"
 
