@@ -115,8 +115,9 @@ def check(ctx: typer.Context, name: Name, plugin: plugged.Plugin = None, as_json
         for rule, text in broken(CHECKS, case):
             rows.append({"case": case.title, "rule": rule.name, "holds": not text, "why": text or None})
             tell(text or f"  holds   {rule.name}", to_stderr=as_json)
-    wrong = sum(not row["holds"] for row in rows)
-    tell(f"{wrong} of {len(rows)} rules broken" if wrong else f"all {len(rows)} rules hold", to_stderr=as_json)
+    wrong, count = sum(not row["holds"] for row in rows), len(cases) * len(CHECKS)
+    left = f", {count - len(rows)} not looked at" if len(rows) < count else ""
+    tell(f"{wrong} of {count} rules broken{left}" if wrong else f"all {count} rules hold", to_stderr=as_json)
     tell(*([json.dumps({"algorithm": name, "checks": rows})] if as_json else []))
     return 1 if wrong else 0
 

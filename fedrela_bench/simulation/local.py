@@ -15,6 +15,7 @@ from fedrela_bench.errors import ConfigError
 from fedrela_bench.simulation.blocks import Block
 from fedrela_bench.simulation.evaluate import Evaluator
 from fedrela_bench.simulation.flat import FlatModel
+from fedrela_bench.simulation.kept import tensor_faults
 from fedrela_bench.simulation.mapped import client_images
 from fedrela_bench.simulation.posterior import client_posterior
 from fedrela_bench.simulation.privacy import clip_update
@@ -169,9 +170,9 @@ class LocalWork:
 
     def _own(self, name: str, value: object) -> Tensor:
         """The value, copied where it is a view of the resident model, which the next client overwrites."""
-        if not isinstance(value, Tensor):
-            kind = type(value).__name__
-            raise ConfigError(f"client state {name!r} of {self.algorithm.name} is of type {kind}; keep tensors")
+        faults = tensor_faults(self.algorithm.name, "context.state", {name: value})
+        if faults or not isinstance(value, Tensor):
+            raise ConfigError(faults)
         live = (self.model.params, self.model.buffers)
         shared = any(value.untyped_storage().data_ptr() == part.untyped_storage().data_ptr() for part in live)
         return value.clone() if shared and value.numel() else value

@@ -16,6 +16,7 @@ from fedrela_bench.errors import ConfigError, RunError
 from fedrela_bench.simulation.devices import usable_device
 from fedrela_bench.simulation.evaluate import SCORED
 from fedrela_bench.simulation.firstpass import FirstPass, PosteriorStore
+from fedrela_bench.simulation.kept import first_faults
 from fedrela_bench.simulation.metrics import RoundResult, accuracies, confusion_matrix
 from fedrela_bench.simulation.personal import personal_metrics
 from fedrela_bench.simulation.precision import set_arithmetic
@@ -39,7 +40,8 @@ class Simulation:
         posteriors: where the posteriors of the first pass are kept for other runs of the same base run.
 
     Raises:
-        ConfigError: configuration and dataset do not fit, or names and options are wrong.
+        ConfigError: configuration and dataset do not fit, names and options are wrong, or an algorithm of one's own
+            starts from a state that is no tensors.
         RunError: workers cannot be started.
     """
 
@@ -62,6 +64,9 @@ class Simulation:
         self.state = RunState(server, counters, self.data.original.clone())
         self._schedule, self._relabeler = RelabelSchedule(config), relabeler_of(config)
         self._trainer = RoundTrainer(config, self.data, self.model, self.algorithm, self.state)
+        faults = first_faults(self._trainer)
+        if faults:
+            raise ConfigError(faults)
         self._first_pass = FirstPass(config, dataset.digest, place, posteriors)
         self._in_round = False
         self._trainer.crew = Workers(self._trainer, workers) if workers > 1 else None

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from fedrela_bench.algorithms import Server
 from fedrela_bench.config import TrialConfig
-from fedrela_bench.errors import RunError
+from fedrela_bench.errors import ConfigError, RunError
+from fedrela_bench.simulation.kept import tensor_faults
 from fedrela_bench.simulation.snapshot import Snapshot, base_key
 
 SIMULATION_VERSION = "2"
@@ -41,7 +42,14 @@ class RunState:
 
 
 def capture(state: RunState, config: TrialConfig, data_digest: str) -> Snapshot:
-    """A copy on the CPU."""
+    """A copy on the CPU.
+
+    Raises:
+        ConfigError: an algorithm keeps something on the server that is no tensor.
+    """
+    faults = tensor_faults(config.federation.algorithm, "server.state", state.server.state)
+    if faults:
+        raise ConfigError(faults)
     touched = config.relabel.active(config.federation.rounds) and state.completed_rounds > config.relabel_round
     return Snapshot(
         version=SIMULATION_VERSION,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedrela_bench.config import TrialConfig
+from fedrela_bench.errors import ConfigError
 from fedrela_bench.nested import Json
 from fedrela_bench.study.engine import Run
 
@@ -69,12 +70,19 @@ class SimulationEngine:
         """Bytes of a snapshot once every client has taken part, and of a scored model.
 
         A scored model is the global model and what the server keeps; a snapshot also has labels, and what clients keep.
+
+        Raises:
+            ConfigError: the server starts from a state that is no tensors.
         """
         import torch
 
+        from fedrela_bench.simulation.kept import tensor_faults
         from fedrela_bench.simulation.setup import make_model
 
         model, algorithm, server = make_model(config, dataset, torch.device("cpu"))
+        faults = tensor_faults(algorithm.name, "initial_server_state", server.state)
+        if faults:
+            raise ConfigError(faults)
         tensors = [server.params, server.buffers, *server.state.values(), *model.counters]
         scored = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         scored += algorithm.shared_once(server, math.prod(dataset.input_shape)) * server.params.element_size()

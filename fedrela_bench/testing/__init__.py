@@ -77,7 +77,7 @@ def check_model(name: str, input_shape: tuple[int, int, int], norm: str = "batch
 def broken(
     checks: Sequence[Check], subject: Any, began: Callable[[Check], None] = lambda check: None
 ) -> Iterator[tuple[Check, str]]:
-    """Every check in turn with what is wrong; empty text where the rule holds.
+    """Every check in turn with what is wrong; empty text where the rule holds. A rule that others need ends it, broken.
 
     Args:
         checks: `CHECKS` or `NETWORK`.
@@ -91,6 +91,8 @@ def broken(
             yield check, ""
         except AssertionError as error:
             yield check, str(error)
+            if check.first:
+                return
 
 
 def _raise(found: Iterator[str]) -> None:

@@ -17,6 +17,11 @@ from fedrela_bench.testing.rules import Check, require
 from fedrela_bench.testing.runs import KEEP, RELABEL
 
 
+def starts(case: Case) -> None:
+    """The pieces of a simulation, without a round."""
+    Simulation(states.trial(case), toys.four_clients())
+
+
 def survives_extreme_logits(case: Case, scale: float) -> None:
     """A head with huge weights on flashing images."""
     data = toys.four_clients()
@@ -140,6 +145,14 @@ def never_waits(case: Case) -> None:
 
 
 CONTRACT = (
+    Check(
+        "start",
+        "A simulation can be built, and server and clients start from dicts of tensors by name.",
+        "return such dicts from initial_server_state and initial_client_state, with tensors such as torch.tensor(0) "
+        "for single numbers; the other rules need a simulation, and are looked at once there is one",
+        starts,
+        first=True,
+    ),
     *(
         Check(
             f"extreme-logits-{name}",

@@ -18,6 +18,8 @@ class Check:
     rule: str
     remedy: str
     look: Callable[[Any], None]
+    first: bool = False
+    """Whether the other rules need it: where it is broken, they would only tell of it again."""
 
     def __call__(self, subject: Any) -> None:
         """Check it.

@@ -16,6 +16,7 @@ from fedrela_bench.algorithms import ALGORITHMS, build_algorithm
 from fedrela_bench.config import TrialConfig
 from fedrela_bench.data import load_dataset
 from fedrela_bench.data.federated import FederatedDataset
+from fedrela_bench.plugins import is_text
 from fedrela_bench.simulation import Simulation
 from fedrela_bench.testing import states, toys
 from fedrela_bench.testing.cases import MAJORITY, Case, Equal
@@ -37,7 +38,9 @@ def describes_itself(case: Case) -> None:
     kind = ALGORITHMS[case.name]
     build_algorithm(case.name, {}, 10)
     build_algorithm(case.name, {name: field.default for name, field in kind.OptionsModel.model_fields.items()}, 10)
-    require(kind.citation and kind.purpose and kind.__doc__, "citation, purpose or the class's docstring is empty")
+    said = {"citation": kind.citation, "purpose": kind.purpose, "the class's docstring": kind.__doc__}
+    missing = [what for what, text in said.items() if not is_text(text)]
+    require(not missing, f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} empty")
     require(kind.name == case.name, f"its class is called {kind.name}")
     require("scored" in kind.posterior_heads, f"posterior_heads is {kind.posterior_heads}")
 

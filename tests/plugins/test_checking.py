@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from fedrela_bench import plugins
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.models import Backbone, register_model
-from fedrela_bench.testing import broken, cases_of, check_algorithm, check_model
+from fedrela_bench.simulation import Simulation
+from fedrela_bench.testing import broken, cases_of, check_algorithm, check_model, toys
 from fedrela_bench.testing.clients import CLIENTS
 from fedrela_bench.testing.contract import CONTRACT
 from fedrela_bench.testing.rules import Check
+from fedrela_bench.testing.runs import RUNS
 from tests.plugins.texts import NET, WRONG, write
 
 
@@ -105,3 +107,84 @@ def test_models_are_checked_the_same_way(tmp_path: Path) -> None:
         assert part in text
     with pytest.raises(ConfigError, match="unknown model"):
         check_model("no_such_model", (1, 8, 8))
+
+
+COUNTS = '''
+import torch
+
+from fedrela_bench.algorithms import Algorithm, register
+
+
+@register
+class Counting(Algorithm):
+    """Counts."""
+
+    name, citation, purpose = "counting", "test", "counts rounds"
+
+    def initial_server_state(self, server):
+        return {"t": 0, "fine": torch.zeros(1)}
+
+    def initial_client_state(self, context):
+        return {"seen": [1]}
+
+    def client_state_floats(self, size):
+        return 1
+'''
+
+
+def counting(folder: Path, text: str) -> ConfigError:
+    plugins.activate(plugins.read_all([write(folder, "counting.py", text)]))
+    with pytest.raises(ConfigError) as caught:
+        Simulation(toys.config(federation={"algorithm": "counting"}), toys.skewed())
+    return caught.value
+
+
+def test_a_start_from_what_is_no_tensor_is_refused_before_the_first_round(tmp_path: Path) -> None:
+    told = "algorithm counting: initial_server_state has 't' of type int; keep tensors, such as torch.tensor(0)"
+    client = "algorithm counting: initial_client_state has 'seen' of type list; keep tensors, such as torch.tensor(0)"
+    assert counting(tmp_path / "a", COUNTS).faults == [told, client]
+    fixed = COUNTS.replace('"t": 0', '"t": torch.tensor(0)')
+    assert counting(tmp_path / "b", fixed).faults == [client]
+    none = fixed.replace('return {"t": torch.tensor(0), "fine": torch.zeros(1)}', "server.state = {}")
+    assert "initial_server_state is of type NoneType; give a dict of tensors by name" in str(
+        counting(tmp_path / "c", none)
+    )
+
+
+LATER = """
+    def server_step(self, sums, server, participants):
+        server.state["count"] = 1
+        return sums["params"]
+"""
+
+
+def test_what_a_round_does_wrong_is_told_there(tmp_path: Path) -> None:
+    sound = COUNTS.replace('"t": 0, ', "")
+    buggy = sound.replace("[1]", 'context.server.state["later"]')
+    plugins.activate(plugins.read_all([write(tmp_path / "a", "counting.py", buggy)]))
+    trial = toys.config(federation={"algorithm": "counting"})
+    with pytest.raises(KeyError, match="later"):
+        Simulation(trial, toys.skewed()).run_round()
+    late = sound.replace("[1]", "torch.zeros(1)") + LATER
+    plugins.activate(plugins.read_all([write(tmp_path / "b", "counting.py", late)]))
+    simulation = Simulation(trial, toys.skewed())
+    simulation.run_round()
+    with pytest.raises(ConfigError, match=r"counting: server.state has 'count' of type int.* torch.tensor\(1\)"):
+        simulation.snapshot()
+
+
+def test_the_kit_tells_of_it_once(tmp_path: Path) -> None:
+    plugins.activate(plugins.read_all([write(tmp_path, "counting.py", COUNTS)]))
+    with pytest.raises(AssertionError) as caught:
+        check_algorithm("counting")
+    text = str(caught.value)
+    assert text.count("breaks the rule") == 1 and "breaks the rule 'start'" in text
+    assert "'t' of type int" in text and "'seen' of type list" in text
+
+
+def test_the_kit_names_what_is_not_said(tmp_path: Path) -> None:
+    plugins.activate(
+        plugins.read_all([write(tmp_path, "half.py", WRONG.replace('"""A server that', '"""  """; """A'))])
+    )
+    (told,) = [text for check, text in broken(RUNS[:1], cases_of("half_right")[0])]
+    assert "seen: the class's docstring is empty" in told

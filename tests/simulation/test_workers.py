@@ -294,5 +294,5 @@ def test_a_kept_view_of_the_model_stays_what_it_was_with_any_crew() -> None:
     with Simulation(trial, data, workers=2) as crew:
         list(crew)
         _same_states(crew.state.client_states, kept)
-    with pytest.raises(ConfigError, match=r"client state 'steps' of example_keeps_numbers is of type int"):
+    with pytest.raises(ConfigError, match=r"example_keeps_numbers: context.state has 'steps' of type int"):
         toy.run(_trial("example_keeps_numbers"), data)
