@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fedrela_bench.config import FIXED, PUBLISHED, RELABEL_PLUGS, TrialConfig
@@ -39,6 +39,22 @@ def relabel_notes(config: TrialConfig) -> Iterator[str]:
         yield f"relabel.tau = 0: labels stay; {scale} (the control arm)"
     elif relabel.tau > 0:
         yield from _plug_notes(config)
+
+
+def idle_note(config: TrialConfig, given: Iterable[str]) -> str | None:
+    """That a run does not relabel although its command line says how; None where that is clear.
+
+    Args:
+        config: of the run.
+        given: dotted names of the fields that the command line gives.
+    """
+    relabel = config.relabel
+    told = [name for name in given if name.startswith("relabel.") and name != "relabel.tau"]
+    # With either of these fields a run without relabelling is no plain baseline.
+    if not told or relabel.tau > 0 or relabel.post_relabel_lr_scale != 1 or relabel.author_resume:
+        return None
+    fields = " and ".join(told)
+    return f"relabel.tau is 0: nothing is relabelled; give --relabel.tau 0.05 (without it {fields} cannot take effect)"
 
 
 def _plug_notes(config: TrialConfig) -> Iterator[str]:

@@ -506,6 +506,38 @@ def test_a_run_that_cannot_relabel_says_so(capsys: Capture) -> None:
     assert "note: relabel.tau = 0.05 has no effect: T = 80 of 80 rounds" in capsys.readouterr().err
 
 
+IDLE = "note: relabel.tau is 0: nothing is relabelled; give --relabel.tau 0.05"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--relabel.method random",
+        "--relabel.schedule linear",
+        "--relabel.start 3 --relabel.period 2",
+        "--relabel.method random --relabel.options.match rate --relabel.tau 0",
+    ],
+)
+def test_relabelling_that_is_asked_for_without_a_budget_is_told(given: str, capsys: Capture) -> None:
+    assert call("run", *given.split(), "--print-config") == 0
+    out, err = capsys.readouterr()
+    assert IDLE in err and given.split()[0].removeprefix("--") in err and "note" not in out
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "--relabel.tau 0",
+        "--relabel.tau 0.1 --relabel.method random",
+        "--relabel.start 3 --relabel.post_relabel_lr_scale 0.1",
+    ],
+)
+def test_a_plain_baseline_and_the_control_arm_are_no_mistake(given: str, capsys: Capture) -> None:
+    assert call("run", *given.split(), "--print-config") == 0
+    assert "nothing is relabelled" not in capsys.readouterr().err
+
+
 # tune, report and the rest -------------------------------------------------------------------------------------------
 
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedrela_bench.checks import idle_note
 from fedrela_bench.cli import common, plugged
-from fedrela_bench.cli.command import OverrideCommand
+from fedrela_bench.cli.command import OverrideCommand, overrides_of
 from fedrela_bench.cli.keeper import Keeper
 from fedrela_bench.defaults import Resolved, to_yaml
 from fedrela_bench.errors import RunError
@@ -61,6 +62,8 @@ def run(
     place = common.attempt(faults, "cpu", lambda: common.choose_device(device))
     size, why = common.attempt(faults, common.SMALL, lambda: common.choose_size(profile, device))
     resolved = common.resolve_command(ctx, dataset, config, size, faults, algorithm, seed)
+    idle = idle_note(resolved.config, overrides_of(ctx))
+    common.tell(*([f"note: {idle}"] if idle else []), to_stderr=True)
     if print_config:
         common.tell(why, *resolved.notes, to_stderr=True)
         print(to_yaml(resolved.config), end="")
