@@ -45,7 +45,10 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "data": (("data show --dataset digits_lt --out clients.png", "counts, groups, client x class map"),),
     "data show": (
         ("data show --dataset digits_lt --out clients.png", "as clients see it"),
-        ("data show --dataset table:visits.csv_natural --data.client_column clinic", "a table with its own clients"),
+        (
+            "data show --dataset table:visits.csv_natural --data.label_column diagnosis --data.client_column clinic",
+            "a table with its own clients",
+        ),
     ),
     "data get": (
         ("data get cifar100", "download once, for machines without network"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,15 @@ def test_an_example_can_be_typed_and_is_of_its_command(path: str, line: str) -> 
     words = shlex.split(line)
     assert faults(words) == []
     assert words[: len(path.split())] == path.split()
+
+
+def test_the_example_with_a_table_works_on_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = [line for line, _ in EXAMPLES["data show"] if "table:" in line]
+    rows = [f"{30 + i % 40},{i % 7},c{i % 3},{'ill' if i % 5 == 0 else 'well'}" for i in range(120)]
+    (tmp_path / "visits.csv").write_text("\n".join(["age,pressure,clinic,diagnosis", *rows]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDRELA_CACHE", str(tmp_path / "cache"))
+    assert main(shlex.split(line)) == 0
 
 
 @pytest.mark.parametrize(
