@@ -135,7 +135,10 @@ def describe(facts: Facts) -> list[str]:
     lines += paragraph("plugin", facts.plugin) if facts.plugin else []
     lines += paragraph("source", facts.citation)
     lines += paragraph("notes", facts.notes)
-    lines += paragraph("differences", facts.differences or "none known between the paper and this code")
+    # What nobody looked into is not known.
+    unknown = bool(facts.plugin) and not facts.differences
+    differences = facts.differences or "none known between the paper and this code"
+    lines += [] if unknown else paragraph("differences", differences)
     lines += paragraph("posterior", f"relabel.posterior_head: {', '.join(facts.posterior_heads)}")
     lines += ["options"] if facts.options else paragraph("options", "none of its own")
     lines += [line for option in facts.options for line in _option(option)]

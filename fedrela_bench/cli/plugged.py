@@ -33,7 +33,7 @@ def of_environment() -> list[str]:
 def load(given: Sequence[str]) -> None:
     """Put in force what the command line and FEDRELA_PLUGINS name, and what installed packages announce.
 
-    A broken package is told on stderr and is no reason to stop.
+    A broken package, and what may be a mistake in a plugin, are told on stderr and are no reason to stop.
 
     Raises:
         ConfigError: every fault of every plugin that was named.
@@ -57,6 +57,8 @@ def load(given: Sequence[str]) -> None:
         faults += error.faults
     if faults:
         raise ConfigError(faults)
+    for remark in plugins.remarks():
+        print(f"note: {remark}", file=sys.stderr)
 
 
 def _readable(given: Sequence[str], faults: list[str]) -> list[plugins.Plugin]:

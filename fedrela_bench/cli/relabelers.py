@@ -83,15 +83,29 @@ def _facts(what: str, kind: Any, whole: bool) -> dict[str, Any]:
         **facts,
         "notes": notes_of(kind),
         "options": [asdict(option) for option in options],
-        "example": _example(what, kind.name, [f"{option.name} {shown(option.default)}" for option in options[:1]]),
+        "example": _example(what, kind, [f"{option.name} {shown(option.default)}" for option in options[:1]]),
     }
 
 
-def _example(what: str, name: str, options: list[str]) -> str:
+def _example(what: str, kind: Any, options: list[str]) -> str:
     field, prefix = FIELDS[what]
-    given = [f"--{field} {name}", *(f"--{prefix}.{option}" for option in options)]
-    given += ["--relabel.period 2"] if what == "schedule" else []
+    given = [f"--{field} {kind.name}", *(f"--{prefix}.{option}" for option in options)]
+    given += ["--relabel.period 2"] if what == "schedule" and _reads_period(kind) else []
     return " ".join(["fedrela-bench run --dataset digits_lt --relabel.tau 0.05", *given])
+
+
+def _reads_period(kind: Any) -> bool:
+    """Whether a schedule with default options relabels in other rounds when `relabel.period` is set."""
+    from fedrela_bench.schedules import Timing
+
+    def refreshes(period: int) -> tuple[int, ...]:
+        try:
+            return tuple(kind(kind.OptionsModel(), Timing(start=4, period=period, rounds=10, tau=0.05)).refreshes)
+        except Exception:
+            # Of one's own it may need a period, or options.
+            return ()
+
+    return refreshes(0) != refreshes(2)
 
 
 def _described(what: str, facts: Mapping[str, Any]) -> Iterator[str]:

@@ -6,7 +6,7 @@ digest is part of the key of every run that uses what the plugin registers.
 """
 
 from fedrela_bench.plugins.active import activate, active, code_of, facts, only, provided, used
-from fedrela_bench.plugins.notes import note, origin_of, refuse, space_of, spaces
+from fedrela_bench.plugins.notes import note, origin_of, refuse, remarks, space_of, spaces
 from fedrela_bench.plugins.places import place_of
 from fedrela_bench.plugins.registering import enter, is_text, name_faults
 from fedrela_bench.plugins.sources import GROUP, Plugin, installed, read_all
@@ -29,6 +29,7 @@ __all__ = [
     "provided",
     "read_all",
     "refuse",
+    "remarks",
     "space_of",
     "spaces",
     "used",

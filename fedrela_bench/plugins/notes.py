@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +42,8 @@ class Loaded:
     plugin: Plugin
     entries: list[Entry] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    """What may be a mistake and is no reason to refuse it."""
 
 
 LOADED: dict[str, Loaded] = {}
@@ -74,6 +77,21 @@ def refuse(faults: Sequence[str]) -> None:
         raise ConfigError(faults)
     place = line_of_call(IMPORTING[-1].plugin)
     IMPORTING[-1].faults += [f"{place}{fault}" for fault in faults]
+
+
+def remark(texts: Sequence[str]) -> None:
+    """Say what may be a mistake: with the plugin's other remarks, or as a warning where no plugin is being imported."""
+    if not IMPORTING:
+        for text in texts:
+            warnings.warn(text, stacklevel=4)
+        return
+    place = line_of_call(IMPORTING[-1].plugin)
+    IMPORTING[-1].remarks += [f"{place}{text}" for text in texts]
+
+
+def remarks() -> list[str]:
+    """What active plugins may have got wrong."""
+    return [text for loaded in ACTIVE for text in loaded.remarks]
 
 
 def registered_before(module: str) -> list[Entry]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
-from fedrela_bench.plugins.notes import note, refuse
+from fedrela_bench.plugins.notes import note, refuse, remark
 
+PACKAGE = __name__.partition(".")[0]
+NEAR = 0.8
+"""How alike two names are, from 0 to 1, that one may be a slip of the other."""
 RESERVED = ("auto", "true", "false", "null", "yes", "no", "on", "off")
 """Words that YAML or a configuration reads as something else than a name."""
 
@@ -47,6 +51,7 @@ def enter(
         return
     registry[kind.name] = kind
     note(what, registry, kind.name)
+    remark([f"{what} class {kind.__qualname__}: {text}" for text in _misspelt(kind)])
 
 
 def is_text(value: object) -> bool:
@@ -66,6 +71,29 @@ def name_faults(name: str, what: str) -> list[str]:
 def _is_again(taken: type, kind: type) -> bool:
     """Whether a class is the one that has the name, from another run of the same lines."""
     return (taken.__module__, taken.__qualname__) == (kind.__module__, kind.__qualname__)
+
+
+def _misspelt(kind: type) -> Iterator[str]:
+    """Public methods of one's own that no ancestor has, and that are nearly called like a hook that is left as it was.
+
+    Helpers may have any name, so that this can never be more than a remark.
+    """
+    home = kind.__module__.partition(".")[0]
+    if home == PACKAGE:
+        return
+    own, hooks = set[str](), set[str]()
+    for part in kind.__mro__:
+        names = own if part.__module__.partition(".")[0] == home else hooks
+        names.update(name for name, value in vars(part).items() if not name.startswith("_") and _is_method(value))
+    for name in sorted(own - hooks):
+        near = difflib.get_close_matches(name, hooks - own, n=1, cutoff=NEAR)
+        if near:
+            yield f"{name} is no hook, so nothing calls it; did you mean {near[0]}? (a helper can be called _{name})"
+
+
+def _is_method(value: object) -> bool:
+    plain = callable(value) and not isinstance(value, type)
+    return plain or isinstance(value, property | classmethod | staticmethod)
 
 
 def _foreign(kind: Any, base: type, decorator: str) -> list[str]:

@@ -82,6 +82,45 @@ def test_a_plugin_brings_its_search_space(tmp_path: Path, capsys: pytest.Capture
     )
 
 
+def test_what_is_nearly_called_like_a_hook_is_noted_and_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slip = FEDLS.replace("def criterion", "def critereon") + "\n    def helper(self):\n        return 1\n"
+    _, err = call(capsys, "algorithms", "list", "--plugin", write(tmp_path, "slip.py", slip))
+    assert re.fullmatch(
+        r"note: slip.py, line \d+: algorithm class FedLS: critereon is no hook, so nothing calls it; did you mean "
+        r"criterion\? \(a helper can be called _critereon\)\n",
+        err,
+    )
+    other = RELABELER.replace("def relabel(", "def mostt(self, client):\n        return 1\n\n    def relabel(")
+    other = other.replace("def later(", "def shar(self, refresh):\n        return 0.5\n\n    def later(")
+    _, err = call(capsys, "relabelers", "list", "--plugin", write(tmp_path, "other.py", other))
+    assert "relabeler class Next: mostt is no hook" in err and "did you mean most?" in err
+    assert "schedule class Twice: shar is no hook" in err and "did you mean share?" in err
+    for right in (FEDLS, RELABELER):
+        assert call(capsys, "algorithms", "list", "--plugin", write(tmp_path, "right.py", right))[1] == ""
+
+
+def test_what_a_plugin_does_not_say_is_not_said_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, "fedls.py", FEDLS)
+    assert "differences" not in call(capsys, "algorithms", "show", "fedls", "--plugin", path)[0]
+    stated = write(tmp_path, "stated.py", FEDLS + '\n    differences = "the code differs"\n')
+    assert "differences  the code differs" in call(capsys, "algorithms", "show", "fedls", "--plugin", stated)[0]
+    assert "differences  " in call(capsys, "algorithms", "show", "fedavg")[0]
+
+
+def test_the_example_of_a_schedule_has_a_period_where_it_reads_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "relabel.py", RELABELER)
+    assert "--relabel.period" not in call(capsys, "relabelers", "show", "twice", "--plugin", path)[0]
+    needs = RELABELER.replace("[self.timing.start + 1]", "range(8, self.timing.rounds, self.timing.period)")
+    needed = write(tmp_path, "needs.py", needs)
+    assert "--relabel.period 2" in call(capsys, "relabelers", "show", "twice", "--plugin", needed)[0]
+    for name in ("fixed", "linear"):
+        assert "--relabel.period 2" in call(capsys, "relabelers", "show", name)[0]
+
+
 def test_options_are_checked_like_those_of_the_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, "fedls.py", FEDLS)
     words = ("run", "--algorithm", "fedls", "--plugin", path, "--federation.options.smooting", "2")

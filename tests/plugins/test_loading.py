@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,18 @@ def test_two_plugins_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_outside_of_plugins_a_wrong_class_raises_at_once() -> None:
     with pytest.raises(ConfigError, match="has no name"):
         register(type("Nameless", (Algorithm,), {"citation": "x", "purpose": "x"}))
+
+
+def test_outside_of_plugins_a_slip_in_a_hooks_name_is_a_warning() -> None:
+    facts = {"name": "slipped", "citation": "x", "purpose": "x", "__module__": "own.code"}
+    with pytest.warns(UserWarning, match="algorithm class Slip: server_stp is no hook.*did you mean server_step"):
+        register(type("Slip", (Algorithm,), {**facts, "server_stp": lambda self: None}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Both are there: the other one is a helper.
+        both = {"server_steps": lambda self: None, "server_step": lambda self: None}
+        register(type("Slip", (Algorithm,), {**facts, **both}))
+    del ALGORITHMS["slipped"]
 
 
 def test_a_model_that_cannot_be_built_names_the_line(tmp_path: Path) -> None:
