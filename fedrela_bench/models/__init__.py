@@ -27,7 +27,7 @@ from fedrela_bench.models.heads import (
     etf_lengths,
     simplex_etf,
 )
-from fedrela_bench.models.passes import prove_backbone
+from fedrela_bench.models.passes import backbone_faults
 from fedrela_bench.models.resnet import DEPTHS, build_resnet
 from fedrela_bench.models.small import PLANS, build_small
 from fedrela_bench.models.wrapped import Wrapped, from_module, register_module
@@ -57,6 +57,8 @@ Shape = tuple[int, int, int]
 Builder = Callable[[Shape, str], Backbone]
 
 _BUILDERS: dict[str, Builder] = {}
+_PROVEN: dict[tuple[object, ...], Builder] = {}
+"""Models of plugins that gave what they say, by name, images, norm and dtype."""
 
 
 def register_model(name: str) -> Callable[[Builder], Builder]:
@@ -152,14 +154,27 @@ def build_backbone(name: str, input_shape: Shape, norm: str = "batch") -> Backbo
     return backbone
 
 
-def prove_model(name: str, input_shape: Shape, norm: str = "batch") -> None:
-    """Show by a forward pass that a model of a plugin gives what it says; those of the package are known to.
+def prove_model(name: str, input_shape: Shape, norm: str = "batch", dtype: torch.dtype = torch.float32) -> None:
+    """Show by forward passes that a model of a plugin gives what it says; those of the package are known to.
+
+    Args:
+        name: one of `model_names()`.
+        input_shape: (channels, height, width) of the images.
+        norm: ``batch`` or ``group``.
+        dtype: of the run.
 
     Raises:
-        ConfigError: its features have another shape or type, or it draws random numbers.
+        ConfigError: its features have another shape or type, or it draws random numbers: all of it.
     """
-    if name not in MODEL_NAMES and not isinstance(build_backbone(name, input_shape, norm), Wrapped):
-        prove_backbone(name, _BUILDERS[name], input_shape, norm)
+    key = name, tuple(input_shape), norm, dtype
+    if name in MODEL_NAMES or (key in _PROVEN and _PROVEN[key] is _BUILDERS.get(name)):
+        return
+    backbone = build_backbone(name, input_shape, norm)
+    # A wrapped module was looked at when its builder was called for such images.
+    faults = [] if isinstance(backbone, Wrapped) else backbone_faults(name, backbone, input_shape, dtype)
+    if faults:
+        raise ConfigError(faults)
+    _PROVEN[key] = _BUILDERS[name]
 
 
 def default_model(source: str, input_shape: Shape, profile: str) -> str:

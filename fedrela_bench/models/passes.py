@@ -2,66 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedrela_bench import plugins
 from fedrela_bench.errors import ConfigError
-from fedrela_bench.models.base import Backbone
+from fedrela_bench.models.base import Backbone, materialize
 
 Shape = tuple[int, int, int]
-_PROVEN: dict[tuple[Callable[..., Any], Shape, str], list[str]] = {}
+MODES = ((True, 2), (True, 5), (False, 1), (False, 4))
+"""Training mode and number of images of each pass."""
 
 
-def prove_backbone(name: str, build: Callable[[Shape, str], Backbone], shape: Shape, norm: str) -> None:
-    """Show that a backbone gives (B, feature_dim) float features and draws no random numbers; asked once per shape.
+def backbone_faults(name: str, backbone: Backbone, shape: Shape, dtype: torch.dtype) -> list[str]:
+    """All that is wrong with the forward passes of a backbone; torch's own generator stays as it was.
+
+    Real numbers show it: a forward pass that reads values works on no meta device, and would be refused wrongly.
 
     Args:
         name: for messages.
-        build: makes it.
+        backbone: on the meta device; afterwards it is on the CPU and has values.
         shape: (channels, height, width) of the inputs.
-        norm: for `build`.
-
-    Raises:
-        ConfigError: it does not.
+        dtype: of inputs and parameters.
     """
-    key = (build, shape, norm)
-    if key not in _PROVEN:
-        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-            _PROVEN[key] = list(_faults(f"model {name}", build(shape, norm), shape))
-    if _PROVEN[key]:
-        raise ConfigError(_PROVEN[key])
+    title = f"model {name} for inputs of {size_of(shape)}"
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        faults = _fill(backbone, dtype) + forward_faults(title, backbone, shape, dtype)
+        return faults + ([random_fault(title, backbone)] if is_random(backbone, shape, dtype) else [])
 
 
-def _faults(title: str, backbone: Backbone, shape: Shape) -> Iterator[str]:
-    dim = getattr(backbone, "feature_dim", None)
-    if not isinstance(dim, int) or dim < 1:
-        yield f"{title}: feature_dim is {dim!r}; give the number of features, such as super().__init__(feature_dim=32)"
-        return
-    state = torch.get_rng_state()
+def size_of(shape: Shape) -> str:
+    """Such as 1x28x28."""
+    return "x".join(map(str, shape))
+
+
+def _fill(backbone: Backbone, dtype: torch.dtype) -> list[str]:
+    """Give it memory; where nothing fills a layer, that is a fault, and all are zeros."""
     try:
-        sizes = [features_given(backbone.train(mode), shape, count) for mode, count in ((True, 2), (False, 3))]
-    except Exception as error:
-        size = "x".join(map(str, shape))
-        reason = (str(error).strip().splitlines() or [""])[0]
-        yield (
-            f"{title} does not take inputs of {size} ({type(error).__name__}: {reason}){plugins.place_of(error)}; "
-            "correct its forward, or choose another model or data.image_size"
-        )
-        return
-    if not torch.equal(state, torch.get_rng_state()):
-        yield random_fault(title, backbone)
-    wrong = next((size for size in sizes if size != dim), None)
-    if wrong is not None:
-        given = f"{wrong} features" if isinstance(wrong, int) else wrong
-        yield f"{title} gives {given}, not (B, {dim}) float32 features; correct its forward or its feature_dim"
+        materialize(backbone, np.random.default_rng(0), dtype=dtype)
+    except ConfigError as error:
+        backbone.to(dtype=dtype).to_empty(device="cpu")
+        for tensor in (*backbone.parameters(), *backbone.buffers()):
+            tensor.data.zero_()
+        return error.faults
+    return []
+
+
+def forward_faults(title: str, backbone: Backbone, shape: Shape, dtype: torch.dtype) -> list[str]:
+    """What is wrong with the features in both modes, each kind of fault once; leaves the mode as it was.
+
+    Args:
+        title: of the model, for messages.
+        backbone: on the CPU, with values.
+        shape: (channels, height, width) of the inputs.
+        dtype: of inputs and parameters.
+    """
+    dim: object = getattr(backbone, "feature_dim", None)
+    if not isinstance(dim, int) or isinstance(dim, bool) or dim < 1:
+        return [
+            f"{title}: feature_dim is {dim!r}; give the number of features, such as super().__init__(feature_dim=32)"
+        ]
+    faults: dict[str, str] = {}
+    mode = backbone.training
+    for training, count in MODES:
+        told = f"{title}, {'train' if training else 'eval'} mode, batch of {count}, {dtype}"
+        with _traced(backbone.train(training)) as trace:
+            try:
+                given = features_given(backbone, shape, count, dtype=dtype)
+            except Exception as error:
+                faults.setdefault("failed", f"{told}: {_failed(error, trace)}")
+                continue
+        if given != dim:
+            faults.setdefault("given", f"{told}: {_misfit(given, dim, trace)}")
+    backbone.train(mode)
+    return list(faults.values())
+
+
+def _failed(error: Exception, trace: _Trace) -> str:
+    reason = (str(error).strip().splitlines() or [""])[0]
+    layer = f" in layer {trace.inside[-1]}" if trace.inside else ""
+    return (
+        f"forward fails{layer} ({type(error).__name__}: {reason}){plugins.place_of(error)}; make its layers fit such "
+        "inputs, which come as (B, channels, height, width), or choose another model or data.image_size"
+    )
+
+
+def _misfit(given: int | str, dim: int, trace: _Trace) -> str:
+    last = f" (its last layer is {trace.last})" if trace.last else ""
+    if isinstance(given, int):
+        remedy = f"pass feature_dim={given} to Backbone.__init__, or change that layer"
+    elif given.startswith("shape"):
+        remedy = "pool and flatten at the end, such as x.flatten(1), and keep one row for each input"
+    else:
+        remedy = "return one tensor of the input's dtype, and make constants with it"
+    return f"gives {f'{given} features' if isinstance(given, int) else given}, not (B, {dim}) features{last}; {remedy}"
+
+
+class _Trace:
+    """The layers that a forward pass is in, outermost first, and the one it left last."""
+
+    def __init__(self) -> None:
+        self.inside: list[str] = []
+        self.last = ""
+
+    def enter(self, name: str, *_: Any) -> None:
+        self.inside.append(name)
+
+    def leave(self, *_: Any) -> None:
+        self.last = self.inside.pop()
+
+
+@contextmanager
+def _traced(module: nn.Module) -> Iterator[_Trace]:
+    trace, handles = _Trace(), []
+    for name, part in module.named_modules():
+        if name:
+            handles += [part.register_forward_pre_hook(partial(trace.enter, name))]
+            handles += [part.register_forward_hook(trace.leave)]
+    try:
+        yield trace
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @torch.no_grad()
-def features_given(module: nn.Module, shape: Shape, count: int, channels: int | None = None) -> int | str:
+def features_given(
+    module: nn.Module, shape: Shape, count: int, channels: int | None = None, dtype: torch.dtype = torch.float32
+) -> int | str:
     """The number of features of `count` made images, or in words what else is given.
 
     Args:
@@ -69,15 +144,21 @@ def features_given(module: nn.Module, shape: Shape, count: int, channels: int | 
         shape: (channels, height, width) of the images.
         count: of the images.
         channels: that the module takes; by default those of the images.
+        dtype: of the images and the module.
     """
     with torch.device("cpu"):
-        images = torch.linspace(-1, 1, count * shape[0] * shape[1] * shape[2]).reshape(count, *shape)
+        images = _images(count, shape, dtype)
         features = module(repeated(images, channels or shape[0]))
     if not isinstance(features, Tensor):
         return f"a {type(features).__name__}"
     if features.dim() != 2 or len(features) != count:
         return f"shape {tuple(features.shape)}"
     return features.shape[1] if features.dtype == images.dtype else f"{features.dtype} values"
+
+
+def _images(count: int, shape: Shape, dtype: torch.dtype) -> Tensor:
+    """(count, channels, height, width) numbers from -1 to 1."""
+    return torch.linspace(-1, 1, count * prod(shape), dtype=dtype).reshape(count, *shape)
 
 
 def repeated(images: Tensor, channels: int) -> Tensor:
@@ -93,6 +174,22 @@ def random_fault(title: str, module: nn.Module) -> str:
         f"{title} draws random numbers in training ({where}), so that a run could not be repeated; make it "
         "without dropout and stochastic depth, such as dropout=0.0"
     )
+
+
+@torch.no_grad()
+def is_random(module: nn.Module, shape: Shape, dtype: torch.dtype) -> bool:
+    """Whether a forward pass draws from torch, or two of them in training differ; False where it fails."""
+    images, state, mode = _images(2, shape, dtype), torch.get_rng_state(), module.training
+    try:
+        first, again, _ = (module.train(training)(images) for training in (True, True, False))
+    except Exception:
+        return False
+    finally:
+        module.train(mode)
+        drew = not torch.equal(state, torch.get_rng_state())
+        torch.set_rng_state(state)
+    floats = all(isinstance(some, Tensor) and some.is_floating_point() for some in (first, again))
+    return drew or (floats and not torch.allclose(first, again, rtol=1e-4, equal_nan=True))
 
 
 def _draws(part: nn.Module) -> bool:

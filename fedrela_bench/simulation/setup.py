@@ -153,7 +153,7 @@ def build_network(config: TrialConfig, dataset: Shaped) -> tuple[Algorithm, Net]
     if not config.training.shuffle and type(algorithm).epoch_rows is not Algorithm.epoch_rows:
         raise ConfigError(f"{algorithm.name} draws the samples of an epoch; set training.shuffle = true")
     model = _model_name(config, dataset)
-    prove_model(model, dataset.input_shape, config.training.norm)
+    prove_model(model, dataset.input_shape, config.training.norm, DTYPES[config.training.dtype])
     with torch.device("meta"):
         backbone = build_backbone(model, dataset.input_shape, config.training.norm)
         net = Net(backbone, algorithm.make_head(backbone.feature_dim))

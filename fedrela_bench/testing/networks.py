@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedrela_bench.models import Net, build_backbone, materialize
+from fedrela_bench.models.passes import MODES, forward_faults, random_fault, size_of
 from fedrela_bench.rng import generator
 from fedrela_bench.simulation import Simulation
 from fedrela_bench.testing import states, toys
@@ -29,7 +30,7 @@ class Network:
     @property
     def title(self) -> str:
         """For messages."""
-        return f"model {self.name} for images of {'x'.join(map(str, self.input_shape))}"
+        return f"model {self.name} for images of {size_of(self.input_shape)}"
 
     def net(self, seed: int = 1, dtype: torch.dtype = torch.float32) -> Net:
         """The network with a linear head and its first values."""
@@ -68,13 +69,12 @@ def gives_features(subject: Network) -> None:
     """In both modes, for several batch sizes and types."""
     for dtype in (torch.float32, torch.float64):
         net = subject.net(dtype=dtype)
-        for training, count in ((True, 2), (True, 5), (False, 1), (False, 4)):
+        faults = forward_faults(subject.title, net.backbone, subject.input_shape, dtype)
+        require(not faults, "; ".join(faults))
+        for training, count in MODES:
             features = net.train(training).backbone(subject.images(count, dtype))
-            told = f"{'train' if training else 'eval'} mode, batch of {count}, {dtype}: "
-            shape = tuple(features.shape)
-            require(shape == (count, net.backbone.feature_dim), f"{told}features of shape {shape}")
-            require(features.dtype == dtype, f"{told}features are {features.dtype}")
-            require(torch.isfinite(features).all(), f"{told}features are not finite")
+            told = f"{'train' if training else 'eval'} mode, batch of {count}, {dtype}"
+            require(torch.isfinite(features).all(), f"{told}: features are not finite")
 
 
 def starts_by_its_seed(subject: Network) -> None:
@@ -97,8 +97,8 @@ def draws_nothing(subject: Network) -> None:
         net = subject.net()
         net.train()
         outputs.append(net(subject.images(4)).logits)
+    require(torch.equal(torch.get_rng_state(), before), random_fault(subject.title, net.backbone))
     require(torch.equal(outputs[0], outputs[1]), "two forward passes of the same values in training differ")
-    require(torch.equal(torch.get_rng_state(), before), "torch's global generator was drawn from")
 
 
 def gets_gradients(subject: Network) -> None:

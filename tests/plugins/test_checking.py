@@ -99,7 +99,7 @@ def test_models_are_checked_the_same_way(tmp_path: Path) -> None:
     text = str(caught.value)
     for part in (
         "model kit_wrong_random for images of 1x8x8 breaks the rule 'features'",
-        "eval mode, batch of 1, torch.float32: features of shape (8,)",
+        "eval mode, batch of 1, torch.float32: gives shape (8,)",
         "breaks the rule 'random'",
         "breaks the rule 'gradients'",
         "backbone.unused.weight, backbone.unused.bias get no gradient",
