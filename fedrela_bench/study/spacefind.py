@@ -85,7 +85,8 @@ def _names_dataset(name: str) -> bool:
     if colon:
         return kind in PATH_KINDS and bool(place.strip())
     source, _, profile = name.rpartition("_")
-    return profile in PROFILES and source in (*NAMED_SOURCES, *PATH_KINDS)
+    own = source in PATH_KINDS or source.startswith(tuple(f"{kind}_" for kind in PATH_KINDS))
+    return profile in PROFILES and (source in NAMED_SOURCES or own)
 
 
 def _folders() -> Iterator[Path]:

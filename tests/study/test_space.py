@@ -111,7 +111,7 @@ def test_every_shipped_space_is_right_and_begins_with_its_command() -> None:
 
 def test_a_dataset_without_a_space_uses_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("folder_balanced", "cifar100_balanced", "parquet:/data/x_lt"):
+    for name in ("folder_balanced", "cifar100_balanced", "table_visits-2024_natural", "parquet:/data/x_lt"):
         assert find_space(name).stem == "default"
     assert load_space("cifar10_step").name == "default"
     with pytest.raises(ConfigError, match="unknown search space cifar10_step"):
