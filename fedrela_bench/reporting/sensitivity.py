@@ -131,8 +131,7 @@ def _line(runs: StudyRuns, spec: ReportSpec, parameter: str, metrics: Sequence[s
 
 def _mean_of_known(parts: Sequence[np.ndarray]) -> np.ndarray:
     """(M,) mean over trials; those without a baseline of their own have none to give."""
-    known = [part for part in parts if not np.isnan(part).any()]
-    return np.asarray(np.mean(known or list(parts), axis=0))
+    return np.asarray(np.ma.masked_invalid(np.array(parts)).mean(axis=0).filled(np.nan))
 
 
 def _columns(parts: Sequence[np.ndarray], rows: int) -> np.ndarray:

@@ -37,16 +37,12 @@ def unlike_text(unlike: Differences) -> str:
 
 def unpaired_lines(rows: Iterable[Row]) -> Iterator[str]:
     """Why rows have no gain, each reason once."""
-    reasons: dict[tuple[str, str], int] = {}
-    for row in rows:
-        if row.unlike:
-            reason = row.algorithm, unlike_text(row.unlike)
-            reasons[reason] = reasons.get(reason, 0) + 1
+    reasons = dict.fromkeys((row.algorithm, unlike_text(row.unlike)) for row in rows if row.unlike)
     if reasons:
-        told = "; ".join(f"{algorithm} with {text}" for algorithm, text in reasons)
+        told = "; ".join(f"{algorithm}: {text}" for algorithm, text in reasons)
         yield (
-            f"no Δ where the baseline has other settings than relabelling alone ({told}): a gain is over a baseline of "
-            "the same configuration and seed, and none has been run"
+            f"no Δ where more than relabelling differs from the baseline ({told}): a gain is over a baseline of the same "
+            "configuration and seed, and none is finished"
         )
 
 

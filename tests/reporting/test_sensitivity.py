@@ -49,6 +49,15 @@ def test_a_line_goes_through_what_differs_in_tau_alone(spec: ReportSpec) -> None
     assert line.cloud.shape == (5, 12) and line.cloud_gain.shape == (4, 12)
 
 
+def test_a_configuration_without_a_baseline_of_its_own_has_no_gain_and_moves_no_baseline(spec: ReportSpec) -> None:
+    alone = next(row["config_key"] for row in grid_rows() if row["kind"] == "cell")
+    given = [{**row, **({"trunk_key": "other"} if row["config_key"] == alone else {})} for row in grid_rows()]
+    line, whole = (sensitivity(runs, spec, TAU, METRICS).lines[0] for runs in (grid(given), grid()))
+    assert line.base == pytest.approx(whole.base)
+    assert np.isnan(line.cloud_gain).all(axis=0).sum() == 1
+    assert line.cloud == pytest.approx(whole.cloud)
+
+
 def test_filters_of_the_spec_name_another_family(spec: ReportSpec) -> None:
     given = spec.model_copy(update={"where": {"relabel.start": 0.6, "relabel.period": 1}})
     found = sensitivity(grid(), given, TAU, ["tail"])
