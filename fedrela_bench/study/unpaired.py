@@ -41,8 +41,8 @@ def unpaired_lines(rows: Iterable[Row]) -> Iterator[str]:
     if reasons:
         told = "; ".join(f"{algorithm}: {text}" for algorithm, text in reasons)
         yield (
-            f"no Δ where more than relabelling differs from the baseline ({told}): a gain is over a baseline of the same "
-            "configuration and seed, and none is finished"
+            f"no Δ where more than relabelling differs from the baseline ({told}): a gain is over a baseline of the "
+            "same configuration and seed, and none is finished"
         )
 
 
