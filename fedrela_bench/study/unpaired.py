@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 MOST = 3
 """Commands that are shown; there may be as many baselines to compute as there are trials."""
-KEPT = (
-    "--data-dir",
-    "--device",
-    "--cpus-per-trial",
-    "--gpus-per-trial",
-    "--max-concurrent",
-    "--ray-address",
-    "--plugin",
-)
+KEPT = ("--device", "--cpus-per-trial", "--gpus-per-trial", "--max-concurrent", "--ray-address")
 """Options of a study's command that say where its runs are computed, and not what."""
 FOLDER = "baselines"
 
@@ -65,7 +57,8 @@ def write_baselines(plan: Plan, rows: Sequence[Row], seeds: Sequence[int]) -> di
     for name, row in list(reversed(lacking.items()))[:MOST] if words[:2] == ["fedrela-bench", "tune"] else ():
         stem = re.sub(r"[^A-Za-z0-9.]+", "_", name)
         path, out = request.out / FOLDER / f"{stem}.yaml", f"{request.out}_baseline_{stem}"
-        line = ["fedrela-bench", "tune", "--dataset", request.dataset, "--algorithm", row.algorithm]
+        # The configuration names the data itself: what a table or folder is called may be no name that can be given.
+        line = ["fedrela-bench", "tune", "--algorithm", row.algorithm]
         line += [
             "--config",
             str(path),
@@ -74,7 +67,7 @@ def write_baselines(plan: Plan, rows: Sequence[Row], seeds: Sequence[int]) -> di
             "--seeds",
             ",".join(map(str, seeds)) + "," * (len(seeds) == 1),
         ]
-        line += [*_kept(words), "--store", str(request.store_dir), "--out", out]
+        line += [*_kept(words), *request.sources, "--store", str(request.store_dir), "--out", out]
         config = plan.config(row.point, seeds[0]).base()
         write_atomic(path, f"# {shlex.join(line)}\n{dump_yaml(config.model_dump(mode='json'))}")
         found[f"for the Δ of {name}, then repeat the study's command"] = shlex.join(line)

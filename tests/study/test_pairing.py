@@ -83,14 +83,14 @@ def test_a_gain_is_over_a_baseline_of_the_same_options_only(tmp_path: Path) -> N
 def test_the_command_for_a_missing_baseline_is_told_as_it_can_be_typed(tmp_path: Path) -> None:
     out = tmp_path / "mine"
     command = f"fedrela-bench tune --dataset d --space my.yaml --cpus-per-trial 1 --device=cpu --race --out {out}"
-    result = searched(out, command=command)
+    result = searched(out, command=command, data_dir=tmp_path)
     ((name, line),) = result.baseline_commands.items()
     assert name == "for the Δ of fedprox mu=0.1, then repeat the study's command"
     assert f"\n{name}: {line}\n" in render_text(result)
     file = out / "baselines" / "fedprox_mu_0.1.yaml"
     assert shlex.split(line) == [
-        *("fedrela-bench", "tune", "--dataset", "digits_lt", "--algorithm", "fedprox", "--config", str(file)),
-        *("--stage", "trunks", "--seeds", "1,2", "--cpus-per-trial", "1", "--device=cpu"),
+        *("fedrela-bench", "tune", "--algorithm", "fedprox", "--config", str(file)),
+        *("--stage", "trunks", "--seeds", "1,2", "--cpus-per-trial", "1", "--device=cpu", "--data-dir", str(tmp_path)),
         *("--store", str(out / "store"), "--out", f"{out}_baseline_fedprox_mu_0.1"),
     ]
     told = parse(parse_yaml(file.read_text(), "baseline"))
