@@ -30,7 +30,7 @@ def test_a_study_of_clients_that_the_data_name(table: str, tmp_path: Path, capsy
     out = tmp_path / "study"
     own = ["--data.balanced_test", "true", "--algorithm", "fedavg", "--trials", 2, *SMALL]
     assert call("tune", "--dataset", table, *own, "--out", out) == 0, capsys.readouterr().err
-    assert "Study on table_t_natural finished: 2 trials, 2 cells computed" in capsys.readouterr().out
+    assert "Study on table_t_natural finished: 2 trials, 2 cells computed" in " ".join(capsys.readouterr().out.split())
     for name in ("study.md", "study.csv", "study.tex", "study.html"):
         text = (out / "report" / name).read_text()
         assert BALANCED in text and "floats" in text, name
@@ -39,7 +39,7 @@ def test_a_study_of_clients_that_the_data_name(table: str, tmp_path: Path, capsy
     assert {record["config"]["federation"]["clients"] for record in records} == {4}
     # Keys are those of the configuration as it was given, so that the store answers the same command.
     assert call("tune", "--dataset", table, *own, "--out", out) == 0
-    assert "0 cells computed" in capsys.readouterr().out
+    assert "was finished already: 2 trials, nothing to compute" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.cluster
