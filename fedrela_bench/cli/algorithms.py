@@ -23,6 +23,7 @@ from fedrela_bench.cli.algorithm_facts import (
 )
 from fedrela_bench.cli.command import BenchCommand, BenchGroup, OverrideCommand, overrides_of
 from fedrela_bench.cli.common import tell
+from fedrela_bench.cli.verdicts import check_all, tell_verdict
 from fedrela_bench.config import FREE_FIELDS
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.faults import unknown_name
@@ -101,7 +102,7 @@ def check(ctx: typer.Context, name: Name, plugin: plugged.Plugin = None, as_json
 
     Options can be given, such as --federation.options.mu 0.1. Exit code 1 where a rule is broken.
     """
-    from fedrela_bench.testing import CHECKS, Case, broken, cases_of
+    from fedrela_bench.testing import CHECKS, Case, cases_of
 
     faults, options = common.scanned(ctx), options_of_line(ctx)
     faults += [f"--{field}: the kit chooses it; leave it out" for field in overrides_of(ctx) if FREE not in field]
@@ -109,17 +110,13 @@ def check(ctx: typer.Context, name: Name, plugin: plugged.Plugin = None, as_json
     cases = common.attempt(faults, nothing, lambda: cases_of(name, options))
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for case in cases:
         tell(*([f"{case.title}:"] if len(cases) > 1 else []), to_stderr=as_json)
-        for rule, text in broken(CHECKS, case):
-            rows.append({"case": case.title, "rule": rule.name, "holds": not text, "why": text or None})
-            tell(text or f"  holds   {rule.name}", to_stderr=as_json)
-    wrong, count = sum(not row["holds"] for row in rows), len(cases) * len(CHECKS)
-    left = f", {count - len(rows)} not looked at" if len(rows) < count else ""
-    tell(f"{wrong} of {count} rules broken{left}" if wrong else f"all {count} rules hold", to_stderr=as_json)
+        rows += [{"case": case.title, **row} for row in check_all(CHECKS, case, as_json)]
+    code = tell_verdict(rows, len(cases) * len(CHECKS), as_json)
     tell(*([json.dumps({"algorithm": name, "checks": rows})] if as_json else []))
-    return 1 if wrong else 0
+    return code
 
 
 def options_of_line(ctx: typer.Context) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from fedrela_bench.cli import common, plugged
 from fedrela_bench.cli.algorithm_facts import paragraph
 from fedrela_bench.cli.command import BenchCommand, BenchGroup
 from fedrela_bench.cli.common import tell
+from fedrela_bench.cli.verdicts import check_all, tell_verdict
 from fedrela_bench.errors import ConfigError
 from fedrela_bench.plugins import origin_of
 
@@ -61,16 +62,12 @@ def check(
     common.attempt(faults, None, lambda: build_backbone(name, shape))
     if faults:
         raise ConfigError(faults)
-    from fedrela_bench.testing import NETWORK, broken, network
+    from fedrela_bench.testing import NETWORK, network
 
-    rows = []
-    for rule, text in broken(NETWORK, network(name, shape)):
-        rows.append({"rule": rule.name, "holds": not text, "why": text or None})
-        tell(text or f"  holds   {rule.name}", to_stderr=as_json)
-    wrong = sum(not row["holds"] for row in rows)
-    tell(f"{wrong} of {len(rows)} rules broken" if wrong else f"all {len(rows)} rules hold", to_stderr=as_json)
+    rows = check_all(NETWORK, network(name, shape), as_json)
+    code = tell_verdict(rows, len(NETWORK), as_json)
     tell(*([json.dumps({"model": name, "input": images, "checks": rows})] if as_json else []))
-    return 1 if wrong else 0
+    return code
 
 
 def input_shape(text: str) -> Shape:

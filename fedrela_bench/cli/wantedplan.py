@@ -43,12 +43,13 @@ class Clock:
             if rate is None and time.perf_counter() > self.deadline:
                 continue
             dataset = request.engine.dataset(config, request.data_dir, request.cache_dir)
+            config = settled(config, dataset)
             if rate is None:
                 from fedrela_bench.bench.rates import rate_of
 
-                rate = rate_of(settled(config, dataset), dataset, self.device, SECONDS, request.cache_dir)
+                rate = rate_of(config, dataset, self.device, SECONDS, request.cache_dir)
                 self.rates[request.dataset, name] = rate
-            known[name] = cost_of(settled(config, dataset), dataset, rate)
+            known[name] = cost_of(config, dataset, rate)
         if not known:
             return {}
         mean = Cost(fmean(cost.run for cost in known.values()), fmean(cost.relabel for cost in known.values()))
