@@ -38,8 +38,7 @@ def load(given: Sequence[str]) -> None:
     Raises:
         ConfigError: every fault of every plugin that was named.
     """
-    faults: list[str] = []
-    named = _readable([*given, *of_environment()], faults)
+    named, faults = plugins.readable([*given, *of_environment()])
     announced, broken = plugins.installed()
     modules = {plugin.module for plugin in named}
     usable: list[plugins.Plugin] = []
@@ -59,17 +58,6 @@ def load(given: Sequence[str]) -> None:
         raise ConfigError(faults)
     for remark in plugins.remarks():
         print(f"note: {remark}", file=sys.stderr)
-
-
-def _readable(given: Sequence[str], faults: list[str]) -> list[plugins.Plugin]:
-    """Those that can be read; what is wrong with the others is added to `faults`."""
-    found: list[plugins.Plugin] = []
-    for text in dict.fromkeys(given):
-        try:
-            found += plugins.read_all([text])
-        except ConfigError as error:
-            faults += error.faults
-    return found
 
 
 def command_line() -> str:

@@ -9,7 +9,7 @@ from fedrela_bench.plugins.active import activate, active, code_of, facts, only,
 from fedrela_bench.plugins.notes import note, origin_of, refuse, remarks, space_of, spaces
 from fedrela_bench.plugins.places import place_of
 from fedrela_bench.plugins.registering import enter, is_text, name_faults
-from fedrela_bench.plugins.sources import GROUP, Plugin, installed, read_all
+from fedrela_bench.plugins.sources import GROUP, Plugin, installed, read_all, readable
 
 __all__ = [
     "GROUP",
@@ -28,6 +28,7 @@ __all__ = [
     "place_of",
     "provided",
     "read_all",
+    "readable",
     "refuse",
     "remarks",
     "space_of",

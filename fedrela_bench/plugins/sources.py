@@ -60,6 +60,14 @@ def read_all(given: Sequence[str]) -> list[Plugin]:
     Raises:
         ConfigError: every fault of every plugin.
     """
+    found, faults = readable(given)
+    if faults:
+        raise ConfigError(faults)
+    return found
+
+
+def readable(given: Sequence[str]) -> tuple[list[Plugin], list[str]]:
+    """The plugins that can be read, and every fault of the others; `read_all` has the argument."""
     faults: list[str] = []
     found: dict[str, Plugin] = {}
     for text in dict.fromkeys(given):
@@ -68,9 +76,7 @@ def read_all(given: Sequence[str]) -> list[Plugin]:
             found.setdefault(plugin.module, plugin)
         except ConfigError as error:
             faults += [f"--plugin {text}: {fault}" for fault in error.faults]
-    if faults:
-        raise ConfigError(faults)
-    return list(found.values())
+    return list(found.values()), faults
 
 
 def installed() -> tuple[list[Plugin], list[str]]:
